@@ -1,0 +1,126 @@
+package api
+
+import "slices"
+
+// podRules are the rows of a pod's spec, wherever it stands.
+func podRules() []FieldRule {
+	const (
+		noProbes   = "probes are not run"
+		noHooks    = "lifecycle hooks are not run"
+		noVolumes  = "volumes are not mounted"
+		noStdin    = "containers have no standard input"
+		noTokens   = "pods get no API credentials"
+		noPriority = "pods have no priorities"
+		noIndexes  = "a container restarts by the pod's restartPolicy"
+		otherPods  = "pods are not placed by other pods"
+	)
+	term := func(prefix string) []FieldRule {
+		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
+	}
+	affinity := "affinity.nodeAffinity."
+	return slices.Concat(
+		acted("containers[].", "name image imagePullPolicy command[] args[] workingDir"),
+		acted("containers[].env[].", "name value"),
+		acted("containers[].env[].valueFrom.configMapKeyRef.", "name key optional"),
+		acted("containers[].env[].valueFrom.secretKeyRef.", "name key optional"),
+		acted("containers[].env[].valueFrom.fieldRef.", "fieldPath"),
+		only("containers[].env[].valueFrom.fieldRef.apiVersion", "there is no other version", "v1"),
+		acted("containers[].env[].valueFrom.resourceFieldRef.", "containerName resource divisor"),
+		refused("values out of files are not read", "containers[].env[].valueFrom.", "fileKeyRef"),
+		acted("containers[].envFrom[].", "prefix configMapRef.name configMapRef.optional secretRef.name secretRef.optional"),
+		harmless("a name only", "containers[].ports[].", "name"),
+		acted("containers[].ports[].", "containerPort protocol hostPort hostIP"),
+		acted("containers[].resources.", "requests.cpu requests.memory limits.cpu limits.memory"),
+		refused("only cpu and memory are accounted for", "containers[].resources.", "requests{} limits{}"),
+		refused("devices are not handed to containers", "containers[].resources.", "claims"),
+		harmless("containers are not resized in place", "containers[].", "resizePolicy"),
+		harmless("changes only a message in the status", "containers[].", "terminationMessagePath terminationMessagePolicy"),
+		acted("containers[].securityContext.", "runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem privileged allowPrivilegeEscalation capabilities.add[] capabilities.drop[]"),
+		only("containers[].securityContext.procMount", "/proc is masked in every container", "Default"),
+		confinement("containers[].securityContext."),
+		refused(noProbes, "containers[].", "livenessProbe readinessProbe startupProbe"),
+		refused(noHooks, "containers[].lifecycle.", "postStart preStop"),
+		refused("containers are stopped with the signal of their image", "containers[].lifecycle.", "stopSignal"),
+		refused(noVolumes, "containers[].", "volumeMounts volumeDevices"),
+		refused(noIndexes, "containers[].", "restartPolicy restartPolicyRules"),
+		refused(noStdin, "containers[].", "stdin stdinOnce"),
+		refused("containers have no terminal", "containers[].", "tty"),
+		refused("init containers are not run", "", "initContainers"),
+		refused("ephemeral containers are not run", "", "ephemeralContainers"),
+		refused(noVolumes, "", "volumes"),
+
+		acted("", "restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostAliases[].ip hostAliases[].hostnames[]"),
+		acted("", "hostname subdomain setHostnameAsFQDN hostnameOverride"),
+		acted("", "dnsPolicy dnsConfig.nameservers[] dnsConfig.searches[] dnsConfig.options[].name dnsConfig.options[].value"),
+
+		acted("", "nodeName nodeSelector{}"),
+		term(affinity+"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]."),
+		acted(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].", "weight"),
+		term(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].preference."),
+		refused(otherPods, "affinity.podAffinity.", "requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution"),
+		refused(otherPods+"; those of one owner are spread over the nodes anyway", "affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution"),
+		refused("pods of one owner are spread over the nodes evenly, nothing finer", "", "topologySpreadConstraints"),
+		acted("tolerations[].", "key operator value effect"),
+		harmless("a running pod is not evicted for a taint", "tolerations[].", "tolerationSeconds"),
+		only("schedulerName", "there is one scheduler", "default-scheduler"),
+		refused("pods are scheduled one by one, without gates or groups", "", "schedulingGates schedulingGroup"),
+		refused(noPriority, "", "priorityClassName"),
+		only("priority", noPriority, "0"),
+		harmless("no pod is preempted", "", "preemptionPolicy"),
+		refused("devices are not handed to containers", "", "resourceClaims"),
+		refused("requests and limits are those of the containers", "", "resources"),
+		refused("readiness is that of the containers", "", "readinessGates"),
+		refused("nobody is asked before a pod goes", "", "evictionResponders"),
+
+		harmless(noTokens, "", "serviceAccountName serviceAccount automountServiceAccountToken"),
+		acted("", "enableServiceLinks"),
+		refused("every pod has a network of its own; publish a port with hostPort", "", "hostNetwork"),
+		refused("containers do not see the host's processes", "", "hostPID"),
+		refused("containers do not share the host's memory", "", "hostIPC"),
+		only("hostUsers", "user namespaces are not made", "true"),
+		only("shareProcessNamespace", "containers do not share a process namespace", "false"),
+		acted("securityContext.", "runAsUser runAsGroup runAsNonRoot"),
+		confinement("securityContext."),
+		refused("files are not given to a group", "securityContext.", "fsGroup fsGroupChangePolicy"),
+		refused("containers get no further groups", "securityContext.", "supplementalGroups supplementalGroupsPolicy"),
+		refused("kernel parameters are not set", "securityContext.", "sysctls"),
+		refused("SELinux labels are not set", "securityContext.", "seLinuxChangePolicy"),
+		only("os.name", "every node runs Linux", "linux"),
+		refused("every container runs in runc", "", "runtimeClassName overhead"),
+		refused("images are pulled without credentials", "", "imagePullSecrets"),
+	)
+}
+
+// confinement are the rows of the kernel's ways to confine that a pod's and a
+// container's security context have in common.
+func confinement(prefix string) []FieldRule {
+	return slices.Concat(
+		only(prefix+"seccompProfile.type", "every container has the engine's default profile", "RuntimeDefault"),
+		refused("profiles are not read from the node", prefix, "seccompProfile.localhostProfile"),
+		refused("AppArmor profiles are not set", prefix, "appArmorProfile"),
+		refused("SELinux labels are not set", prefix, "seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level"),
+		refused("every node runs Linux", prefix, "windowsOptions"),
+	)
+}
+
+// requirement are the rows of one condition of a selector.
+func requirement(prefix string) []FieldRule { return acted(prefix, "key operator values[]") }
+
+// selector are the rows of a label selector.
+func selector(path string) []FieldRule {
+	return append(acted(path+".", "matchLabels{}"), requirement(path+".matchExpressions[].")...)
+}
+
+// misplacedPodFields are fields that real manifests have where Kubernetes has
+// none. They are unknown, and the reason says what was meant.
+func misplacedPodFields() []FieldRule {
+	const unknown = "unknown field: "
+	return slices.Concat(
+		refused(unknown+"ports stand beside the securityContext, not in it", "containers[].securityContext.", "ports[].containerPort"),
+		refused(unknown+"the strategy stands in a Deployment's spec", "", "strategy.type"),
+		refused(unknown+"written imageFeatures in a StorageClass; a pod's volume has none", "volumes[].rbd.", "imagefeatures"),
+		refused(unknown+"written imageFormat in a StorageClass; a pod's volume has none", "volumes[].rbd.", "imageformat"),
+		refused(unknown+"a volume of StorageOS has no pool", "volumes[].storageos.", "pool"),
+		refused(unknown+"written protectionDomain", "volumes[].scaleIO.", "protectionDoamin"),
+	)
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	autoscalinginstall "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	networkinginstall "k8s.io/kubernetes/pkg/apis/networking/install"
+	policyinstall "k8s.io/kubernetes/pkg/apis/policy/install"
+	rbacinstall "k8s.io/kubernetes/pkg/apis/rbac/install"
+	schedulinginstall "k8s.io/kubernetes/pkg/apis/scheduling/install"
+	storageinstall "k8s.io/kubernetes/pkg/apis/storage/install"
+)
+
+// storedKinds are the kinds of Kubernetes that are served, validated and kept, and
+// on which nothing acts yet. A commit that has one is warned by name.
+//
+// One whose absence is safe is accepted: what it grants is not granted, what it
+// would hold back does not happen, or it matters only to a kind that is asked for.
+// One with a risk is refused until .headway.yaml allows it: a guard that is believed
+// to hold, a way in that is believed open, a workload that is believed to run, data
+// that is believed to have a place.
+func storedKinds() []Kind {
+	k := func(gv, kind, resource string, proto runtime.Object, why, risk string) Kind {
+		parsed, err := schema.ParseGroupVersion(gv)
+		utilruntime.Must(err)
+		return Kind{GroupVersionKind: parsed.WithKind(kind), Resource: resource, Namespaced: true, Prototype: proto, Declarable: true, Inert: why, Told: true, Risk: risk}
+	}
+	cluster := func(k Kind) Kind { k.Namespaced = false; return k }
+	const (
+		rbac     = "rbac.authorization.k8s.io/v1"
+		noGrants = "it grants nothing: an administrator's certificate may do all, and nobody else anything"
+	)
+	return []Kind{
+		k("v1", "LimitRange", "limitranges", &corev1.LimitRange{}, "containers have the requests and limits of their manifests only", "a container without limits may take all that its node has"),
+		cluster(k("v1", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, "no claim is bound to it", "")),
+		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
+		k("v1", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, "no pods are made of it", "its workload does not run (that of a Deployment does)"),
+		k("v1", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, "namespaces have no limits", "what it bounds is unbounded"),
+		cluster(k("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", &apiextensionsv1.CustomResourceDefinition{}, "objects of the kind that it defines are not served, and a commit that has one is judged for it", "")),
+		k("apps/v1", "DaemonSet", "daemonsets", &appsv1.DaemonSet{}, "no pods are made of it", "its workload does not run"),
+		k("apps/v1", "StatefulSet", "statefulsets", &appsv1.StatefulSet{}, "no pods are made of it", "its workload does not run"),
+		k("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}, "its workload runs with the replicas that the manifest says", ""),
+		k("networking.k8s.io/v1", "Ingress", "ingresses", &networkingv1.Ingress{}, "requests are not routed by their host and path", "nobody reaches what it opens (a Service of type LoadBalancer or NodePort is reached)"),
+		cluster(k("networking.k8s.io/v1", "IngressClass", "ingressclasses", &networkingv1.IngressClass{}, "it only says who serves an Ingress, which is not served", "")),
+		k("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", &networkingv1.NetworkPolicy{}, "traffic between pods is not filtered", "what it forbids passes"),
+		k("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, "no pod is evicted for maintenance, so there is nothing to hold back", ""),
+		cluster(k(rbac, "ClusterRole", "clusterroles", &rbacv1.ClusterRole{}, noGrants, "")),
+		cluster(k(rbac, "ClusterRoleBinding", "clusterrolebindings", &rbacv1.ClusterRoleBinding{}, noGrants, "")),
+		k(rbac, "Role", "roles", &rbacv1.Role{}, noGrants, ""),
+		k(rbac, "RoleBinding", "rolebindings", &rbacv1.RoleBinding{}, noGrants, ""),
+		cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "pods have no priorities, and one that names a class is refused", "")),
+		cluster(k("storage.k8s.io/v1", "StorageClass", "storageclasses", &storagev1.StorageClass{}, "no volume is made by it, and a claim that wants one is judged for itself", "")),
+	}
+}
+
+// installStored adds the groups that only stored kinds need.
+func installStored(s *runtime.Scheme) {
+	autoscalinginstall.Install(s)
+	networkinginstall.Install(s)
+	policyinstall.Install(s)
+	rbacinstall.Install(s)
+	schedulinginstall.Install(s)
+	storageinstall.Install(s)
+	utilruntime.Must(apiextensions.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+}
