@@ -1,0 +1,155 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+
+	"headway.dev/headway/api"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Verb is what a request wants to do.
+type Verb string
+
+const (
+	Create Verb = "create"
+	Update Verb = "update"
+	Delete Verb = "delete"
+)
+
+// Request is one wanted write.
+type Request struct {
+	Verb        Verb
+	Object      api.Object // what is to be written; for Delete, what is to go
+	Old         api.Object // the live object; nil for Create
+	Subresource string     // "status", "scale"; "" for the object itself
+	User        string     // who asks; "" for a component of Headway
+}
+
+// Facts is what a decision depends on beside the request.
+type Facts struct {
+	// Namespace is the namespace that a namespaced object is in; nil when there is
+	// no such namespace.
+	Namespace *corev1.Namespace
+}
+
+// Admit returns the object to write or the reason why it may not be written. The
+// request's objects are not changed; the result may be the same object.
+func Admit(r Request, f Facts) (api.Object, error) {
+	k, ok := api.KindOf(r.Object)
+	if !ok {
+		return nil, fmt.Errorf("admit %T: unknown kind", r.Object)
+	}
+	if err := lifecycle(k, r, f); err != nil {
+		return nil, err
+	}
+	if r.Verb == Delete || r.Subresource != "" {
+		return r.Object, nil
+	}
+	if errs := unsupported(r); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(k.GroupKind(), r.Object.GetName(), errs)
+	}
+	if pod, ok := r.Object.(*corev1.Pod); ok && r.Verb == Create {
+		return complete(pod), nil
+	}
+	return r.Object, nil
+}
+
+// lifecycle keeps objects inside living namespaces, and the namespaces that the
+// cluster itself needs alive.
+func lifecycle(k api.Kind, r Request, f Facts) error {
+	if k.Kind == "Namespace" && r.Verb == Delete {
+		if Permanent(r.Object.GetName()) {
+			return apierrors.NewForbidden(k.GroupResource(), r.Object.GetName(), errors.New("this namespace may not be deleted"))
+		}
+		return nil
+	}
+	if !k.Namespaced || r.Verb != Create || r.Subresource != "" {
+		return nil
+	}
+	ns := r.Object.GetNamespace()
+	switch {
+	case f.Namespace == nil:
+		return apierrors.NewNotFound(api.Namespaces(), ns)
+	case f.Namespace.DeletionTimestamp != nil || f.Namespace.Status.Phase == corev1.NamespaceTerminating:
+		err := apierrors.NewForbidden(k.GroupResource(), r.Object.GetName(), fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ns), Field: "metadata.namespace",
+		})
+		return err
+	}
+	return nil
+}
+
+// Permanent says whether a namespace belongs to the cluster itself.
+func Permanent(namespace string) bool {
+	switch namespace {
+	case metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease:
+		return true
+	}
+	return false
+}
+
+// unsupported lists the fields that this version does not act on (R12). A change
+// is not blamed for what the live object has already.
+func unsupported(r Request) field.ErrorList {
+	errs := api.Unsupported(r.Object)
+	if len(errs) == 0 || r.Verb != Update || r.Old == nil {
+		return errs
+	}
+	known := map[string]bool{}
+	for _, e := range api.Unsupported(r.Old) {
+		known[e.Error()] = true
+	}
+	var out field.ErrorList
+	for _, e := range errs {
+		if !known[e.Error()] {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// grace is how long a pod stays bound to a node that is not ready or cannot be
+// reached, unless it says otherwise itself.
+const grace = int64(300)
+
+// complete fills in what Kubernetes' admission fills in for a new pod: the
+// service account and the tolerations for a node that fails.
+func complete(pod *corev1.Pod) *corev1.Pod {
+	out := pod.DeepCopy()
+	if out.Spec.ServiceAccountName == "" {
+		out.Spec.ServiceAccountName = "default"
+	}
+	out.Spec.DeprecatedServiceAccount = out.Spec.ServiceAccountName
+	out.Spec.Tolerations = append(out.Spec.Tolerations, MissingTolerations(pod.Spec.Tolerations)...)
+	return out
+}
+
+// MissingTolerations are those that a new pod gets beside its own.
+func MissingTolerations(own []corev1.Toleration) []corev1.Toleration {
+	var out []corev1.Toleration
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		if tolerates(own, key) {
+			continue
+		}
+		seconds := grace
+		out = append(out, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+		})
+	}
+	return out
+}
+
+// tolerates says whether the pod speaks about being evicted for a taint at all.
+func tolerates(tolerations []corev1.Toleration, key string) bool {
+	for _, t := range tolerations {
+		if (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
+			return true
+		}
+	}
+	return false
+}
