@@ -1,0 +1,352 @@
+package replicaset
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"headway.dev/headway/api"
+	"headway.dev/headway/internal/podset"
+	"headway.dev/headway/reconcile"
+	"headway.dev/headway/store"
+	"headway.dev/headway/store/storetest"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+)
+
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+type world struct {
+	failer
+	st      *store.Store
+	loop    *reconcile.Loop
+	now     time.Time
+	commits int
+	after   func(store.Txn) // sees each of the controller's transactions that happened
+}
+
+type writer struct {
+	*store.Store
+	w *world
+}
+
+func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
+	rev, err := c.Store.Commit(ctx, t)
+	if err == nil {
+		c.w.commits++
+		if c.w.after != nil {
+			c.w.after(t)
+		}
+	}
+	return rev, err
+}
+
+func newWorld(tb testing.TB, f failer) *world {
+	w := &world{failer: f, st: storetest.Open(tb), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	random := uint64(0)
+	w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now },
+		Random: func() uint64 { random++; return random * 0x9e3779b97f4a7c15 }})
+	w.st.OnEvents(w.loop.Handle)
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	return w
+}
+
+func (w *world) sync() {
+	for {
+		more, err := w.st.Step(context.Background())
+		if err != nil {
+			w.Fatalf("step: %v", err)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+func (w *world) settle() {
+	w.Helper()
+	for range 1000 {
+		w.sync()
+		if w.loop.Step(context.Background()) {
+			continue
+		}
+		next := w.loop.Next()
+		if next.IsZero() || next.Sub(w.now) > 100*time.Millisecond {
+			return
+		}
+		w.now = next // a retry
+	}
+	w.Fatalf("the controller does not come to rest")
+}
+
+func (w *world) do(verb store.Verb, obj api.Object) {
+	w.Helper()
+	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: []store.Op{{Verb: verb, Object: obj}}}); err != nil {
+		w.Fatalf("%s: %v", verb, err)
+	}
+}
+
+func (w *world) create(obj api.Object) {
+	w.Helper()
+	store.Stamp(obj, w.now)
+	w.do(store.Create, obj)
+	w.sync()
+}
+
+func (w *world) set() *appsv1.ReplicaSet {
+	return w.st.Get(store.Key{GroupResource: api.ReplicaSets(), Namespace: "shop", Name: "web"}).(*appsv1.ReplicaSet).DeepCopy()
+}
+
+func (w *world) pods() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, obj := range w.st.List(api.Pods(), "shop") {
+		out = append(out, obj.(*corev1.Pod).DeepCopy())
+	}
+	return out
+}
+
+func (w *world) ready(p *corev1.Pod) {
+	p.Spec.NodeName, p.Status.Phase = "n1", corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)}}
+	w.do(store.Update, p)
+	w.sync()
+}
+
+func (w *world) events(reason string) (n int) {
+	for _, obj := range w.st.List(api.Events(), "shop") {
+		if obj.(*corev1.Event).Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+func web(replicas int32) *appsv1.ReplicaSet {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "hello:1"}}}}}}
+}
+
+func TestFiftyPodsInOneTransaction(t *testing.T) {
+	w := newWorld(t, t)
+	w.create(web(50))
+	w.settle()
+	if w.commits != 1 || len(w.pods()) != 50 {
+		t.Fatalf("%d pods in %d transactions", len(w.pods()), w.commits)
+	}
+	st := w.set().Status
+	if st.Replicas != 50 || st.FullyLabeledReplicas != 50 || st.ReadyReplicas != 0 || st.ObservedGeneration != 1 || *st.TerminatingReplicas != 0 {
+		t.Errorf("status %+v", st)
+	}
+	if n := w.events("SuccessfulCreate"); n != 25 {
+		t.Errorf("%d events, want the bound of 25", n)
+	}
+}
+
+func TestLargeSetsGoInBoundedTransactions(t *testing.T) {
+	w := newWorld(t, t)
+	w.create(web(250))
+	w.settle()
+	if len(w.pods()) != 250 || w.commits != 3 {
+		t.Fatalf("%d pods in %d transactions, want 250 in 3", len(w.pods()), w.commits)
+	}
+	rs := w.set()
+	*rs.Spec.Replicas = 10
+	w.do(store.Update, rs)
+	w.settle()
+	if len(w.pods()) != 10 {
+		t.Fatalf("%d pods, want 10", len(w.pods()))
+	}
+}
+
+func TestStatusFollowsThePods(t *testing.T) {
+	w := newWorld(t, t)
+	rs := web(2)
+	rs.Spec.MinReadySeconds = 10
+	w.create(rs)
+	w.settle()
+	w.ready(w.pods()[0])
+	w.settle()
+	if st := w.set().Status; st.ReadyReplicas != 1 || st.AvailableReplicas != 0 {
+		t.Errorf("status %+v", st)
+	}
+	w.now = w.loop.Next()
+	w.settle()
+	if st := w.set().Status; st.AvailableReplicas != 1 {
+		t.Errorf("status %+v after minReadySeconds", st)
+	}
+	before := w.commits
+	w.loop.Wake(store.KeyOf(rs))
+	if w.settle(); w.commits != before {
+		t.Error("a settled set is written again")
+	}
+}
+
+func TestPodsThatEndedAreReplacedAndKept(t *testing.T) {
+	w := newWorld(t, t)
+	w.create(web(2))
+	w.settle()
+	p := w.pods()[0]
+	p.Status.Phase = corev1.PodFailed
+	w.do(store.Update, p)
+	w.settle()
+	if len(w.pods()) != 3 || w.set().Status.Replicas != 2 {
+		t.Errorf("%d pods, status %+v", len(w.pods()), w.set().Status)
+	}
+}
+
+func TestBoundPodsAreMarkedOthersGo(t *testing.T) {
+	w := newWorld(t, t)
+	w.create(web(3))
+	w.settle()
+	w.ready(w.pods()[0])
+	rs := w.set()
+	*rs.Spec.Replicas = 0
+	w.do(store.Update, rs)
+	w.settle()
+	pods := w.pods()
+	if len(pods) != 1 || pods[0].DeletionTimestamp == nil {
+		t.Fatalf("%d pods, want the bound one, marked", len(pods))
+	}
+	if st := w.set().Status; st.Replicas != 0 || *st.TerminatingReplicas != 1 {
+		t.Errorf("status %+v", st)
+	}
+	if n := w.events("SuccessfulDelete"); n != 3 {
+		t.Errorf("%d events", n)
+	}
+}
+
+func TestAdoptionAndRelease(t *testing.T) {
+	w := newWorld(t, t)
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orphan", Labels: map[string]string{"app": "web"}}}
+	w.create(orphan)
+	w.create(web(2))
+	w.settle()
+	pods := w.pods()
+	if len(pods) != 2 || !metav1.IsControlledBy(pods[0], w.set()) {
+		t.Fatalf("%d pods, owners of the first %v", len(pods), pods[0].OwnerReferences)
+	}
+	p := w.pods()[1]
+	p.Labels = map[string]string{"app": "debug"}
+	w.do(store.Update, p)
+	w.settle()
+	i := slices.IndexFunc(w.pods(), func(q *corev1.Pod) bool { return q.Name == p.Name })
+	if len(w.pods()) != 3 || len(w.pods()[i].OwnerReferences) != 0 {
+		t.Errorf("%d pods, owners of the released %v", len(w.pods()), w.pods()[i].OwnerReferences)
+	}
+	late := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "late", Labels: map[string]string{"app": "web"}}}
+	w.create(late)
+	w.settle()
+	if st := w.set().Status; st.Replicas != 2 || len(w.pods()) != 3 {
+		t.Errorf("%d replicas and %d pods after a late orphan, want 2 and 3", st.Replicas, len(w.pods()))
+	}
+}
+
+func TestADeploymentsSetIsLeftAlone(t *testing.T) {
+	w := newWorld(t, t)
+	rs := web(2)
+	rs.OwnerReferences = []metav1.OwnerReference{podset.Controller(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}})}
+	w.create(rs)
+	w.settle()
+	if w.commits != 0 || len(w.pods()) != 0 {
+		t.Errorf("%d transactions, %d pods", w.commits, len(w.pods()))
+	}
+}
+
+func TestRefusedPodsAreTold(t *testing.T) {
+	w := newWorld(t, t)
+	rs := web(2)
+	rs.Namespace = "nowhere"
+	w.create(rs)
+	w.settle()
+	got := w.st.Get(store.KeyOf(rs)).(*appsv1.ReplicaSet)
+	if len(got.Status.Conditions) != 1 || got.Status.Conditions[0].Reason != "FailedCreate" || !strings.Contains(got.Status.Conditions[0].Message, "nowhere") {
+		t.Fatalf("conditions %+v", got.Status.Conditions)
+	}
+	if w.loop.Next().IsZero() {
+		t.Error("it is not tried again")
+	}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
+	w.now = w.loop.Next()
+	w.settle()
+	if got := w.st.Get(store.KeyOf(rs)).(*appsv1.ReplicaSet); len(got.Status.Conditions) != 0 || got.Status.Replicas != 2 {
+		t.Errorf("status %+v", got.Status)
+	}
+}
+
+// TestNeverTooMany lets pods end, go, be orphaned and adopted in any order with
+// the cache behind: no transaction creates a pod beyond what the set asks for, and
+// at the end there are exactly as many.
+func TestNeverTooMany(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t, rt)
+		want := rapid.IntRange(0, 5).Draw(rt, "replicas")
+		w.create(web(int32(want)))
+		live := func() []*corev1.Pod {
+			page, err := w.st.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
+			if err != nil {
+				rt.Fatalf("list: %v", err)
+			}
+			var out []*corev1.Pod
+			for _, obj := range page.Objects {
+				out = append(out, obj.(*corev1.Pod))
+			}
+			return out
+		}
+		w.after = func(t store.Txn) {
+			creates, n := 0, 0
+			for _, op := range t.Ops {
+				if _, ok := op.Object.(*corev1.Pod); ok && op.Verb == store.Create {
+					creates++
+				}
+			}
+			for _, p := range live() {
+				if podset.Active(p) && len(p.OwnerReferences) > 0 {
+					n++
+				}
+			}
+			if creates > 0 && n > want {
+				rt.Errorf("%d pods created, now %d, %d wanted", creates, n, want)
+			}
+		}
+		onPod := func(do func(*corev1.Pod)) func(*rapid.T) {
+			return func(t *rapid.T) {
+				if pods := live(); len(pods) > 0 {
+					do(pods[rapid.IntRange(0, len(pods)-1).Draw(t, "pod")])
+				}
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"controller": func(*rapid.T) { w.loop.Step(context.Background()) },
+			"cache": func(t *rapid.T) {
+				if _, err := w.st.Step(context.Background()); err != nil {
+					t.Fatalf("step: %v", err)
+				}
+			},
+			"ends": onPod(func(p *corev1.Pod) {
+				p.Status.Phase = corev1.PodSucceeded
+				w.do(store.Update, p)
+			}),
+			"goes":    onPod(func(p *corev1.Pod) { w.do(store.Delete, p) }),
+			"is lost": onPod(func(p *corev1.Pod) { p.OwnerReferences = nil; w.do(store.Update, p) }),
+		})
+		w.settle()
+		n := 0
+		for _, p := range live() {
+			if podset.Active(p) {
+				n++
+			}
+		}
+		if n != want || int(w.set().Status.Replicas) != want {
+			rt.Fatalf("%d active pods and status %+v, want %d", n, w.set().Status, want)
+		}
+	})
+}
