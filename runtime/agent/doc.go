@@ -1,0 +1,30 @@
+// Package agent drives the pods of one node: it receives what should run from
+// its session, compares it with what the Runtime says does run, and takes one
+// transition per pod at a time. It never sees the store.
+//
+// It reads: the session (pods of this node, their ConfigMaps and Secrets), the
+// Runtime, the checkpoint. It alone changes what runs on the node. What it writes
+// goes over the session: pod statuses, its own Node, events; server/nodes says
+// which fields of them count.
+//
+// Invariants:
+//   - One transition of a pod at a time; pods go side by side, at most
+//     Config.Workers of them working the engine.
+//   - plan decides alone, from what is observed; apply does one step and can be
+//     killed at any line, since the next look finds what it did.
+//   - Nothing is done before the Runtime has said once what runs (R8). What runs
+//     and is not assigned stays until a session is synced (R9).
+//   - A container is restarted only after it has ended, or for a new image (R8).
+//   - What the engine cannot tell (Unknown) is never acted on.
+//   - A status is kept until the server has stored it, the newest per pod.
+//   - No secret value is in a log, an event, a status or a file on disk (R14).
+//
+// Example: the session sends pod web. plan says "make sandbox", then "fetch image
+// main", then "start main #0", each applied at once, no timer between. The status
+// is sent when the container runs. The container dies: the Runtime's event has
+// the pod looked at, and plan says "start main #1". It dies again: plan says
+// "wait until +10s", and the status shows CrashLoopBackOff.
+//
+// An Agent is run (Run, with goroutines), or stepped by one caller: Adopt, Begin,
+// Receive, Step, Take, Next (D9).
+package agent

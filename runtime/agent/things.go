@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"headway.dev/headway/runtime/session"
+)
+
+// things are the ConfigMaps and Secrets that the node's pods refer to, by
+// namespace and name.
+type things struct {
+	configMaps map[string]*corev1.ConfigMap
+	secrets    map[string]*corev1.Secret
+}
+
+func newThings() things {
+	return things{configMaps: map[string]*corev1.ConfigMap{}, secrets: map[string]*corev1.Secret{}}
+}
+
+func (t things) configMap(namespace, name string) *corev1.ConfigMap {
+	return t.configMaps[namespace+"/"+name]
+}
+
+func (t things) secret(namespace, name string) *corev1.Secret {
+	return t.secrets[namespace+"/"+name]
+}
+
+func nameOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+
+// arrived lets the containers try again that could not start for want of an
+// object.
+func (a *Agent) arrived(resource, namespace, name string) {
+	for _, uid := range sortedKeys(a.entries) {
+		e := a.entries[uid]
+		if e.pod == nil || e.pod.Namespace != namespace || len(e.record.troubles) == 0 {
+			continue
+		}
+		if !slices.Contains(session.References(&e.pod.Spec), session.Reference{Resource: resource, Name: name}) {
+			continue
+		}
+		for container, t := range e.record.troubles {
+			if t.forObject {
+				t.backoff.Delay = 0
+				e.record.troubles[container] = t
+			}
+		}
+		a.wake(e)
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

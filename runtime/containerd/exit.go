@@ -1,0 +1,186 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/agent"
+)
+
+// lostStatus stands for an exit status that nobody knows any more, as in the CRI
+// plugin of containerd. No process ends with it: runc reports at most 255.
+const lostStatus = 1 << 10
+
+// maxMessage is what Kubernetes keeps of a termination message.
+const maxMessage = 4096
+
+// exited notes the end of a container's process: on disk, then in the mirror,
+// then to whoever listens. What is left of it is cleaned up afterwards, because a
+// restart need not wait for that.
+func (r *Runtime) exited(ctx context.Context, id string, code uint32, at time.Time) {
+	r.mu.Lock()
+	uid, c := r.find(id)
+	if c == nil || !c.started || c.state.Phase == agent.Exited {
+		r.mu.Unlock()
+		return
+	}
+	record, oom := c.record, c.oom
+	r.mu.Unlock()
+
+	record.FinishedAt, record.ExitCode = at, int32(code)
+	switch {
+	case code == lostStatus:
+		record.ExitCode, record.Reason = 255, "Unknown"
+	case oom || r.cgroups.oomKills(r.cgroup(uid, id)) > 0:
+		record.Reason = "OOMKilled"
+	case code == 0:
+		record.Reason = "Completed"
+	default:
+		record.Reason = "Error"
+	}
+	var err error
+	if record.Message, err = r.message(uid, id); err != nil {
+		r.cfg.Log.Warn("termination message not read", "container", id, "err", err)
+	}
+	if err := writeRecord(r.pod(uid).containerRecord(id), record); err != nil {
+		// containerd still has the exit, as long as we do not delete the task.
+		r.cfg.Log.Error("exit not recorded", "container", id, "err", err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, now := r.find(id); now != c || c.state.Phase == agent.Exited {
+		return
+	}
+	r.finish(c, record)
+	r.notify(uid)
+	r.cleanLater(ctx, id)
+}
+
+// cleanLater cleans up beside whatever comes next. If it fails, the next start,
+// a look at the log or the container's removal does it.
+func (r *Runtime) cleanLater(ctx context.Context, id string) {
+	r.group.Go(func() {
+		ctx, cancel := undo(ctx)
+		defer cancel()
+		if err := r.clean(ctx, id); err != nil {
+			r.cfg.Log.Warn("dead container not cleaned up yet", "container", id, "err", err)
+		}
+	})
+}
+
+// finish puts an exit into the mirror. The caller holds mu.
+func (r *Runtime) finish(c *container, record containerRecord) {
+	c.record = record
+	s := &c.state
+	s.Phase, s.PID = agent.Exited, 0
+	s.StartedAt, s.FinishedAt = record.StartedAt, record.FinishedAt
+	s.ExitCode, s.Reason, s.Message = record.ExitCode, record.Reason, record.Message
+	if !isClosed(c.dead) {
+		close(c.dead)
+	}
+}
+
+// message reads what a container left in its termination message file, through a
+// descriptor that cannot be led elsewhere: the container could write there.
+func (r *Runtime) message(uid types.UID, id string) (string, error) {
+	f, err := os.OpenFile(r.pod(uid).path("containers", id+".message"), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() // opened for reading: nothing to lose
+	text, err := io.ReadAll(io.LimitReader(f, maxMessage))
+	return strings.ToValidUTF8(string(text), "\uFFFD"), err
+}
+
+// clean deletes a dead container's task and completes its log. Several callers
+// may want it; it is done once.
+func (r *Runtime) clean(ctx context.Context, id string) error {
+	unlock, err := r.locks.lock(ctx, "clean/"+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r.mu.Lock()
+	_, c := r.find(id)
+	r.mu.Unlock()
+	if c == nil || isClosed(c.over) {
+		return nil
+	}
+	if err := r.deleteTask(ctx, id); err != nil {
+		return err
+	}
+	if err := r.cfg.Keeper.Close(ctx, id); err != nil {
+		return err
+	}
+	close(c.over)
+	return nil
+}
+
+// deleteTask takes away what is left of a process, killing it first where it was
+// made and never started.
+func (r *Runtime) deleteTask(ctx context.Context, id string) error {
+	ts := r.client.TaskService()
+	_, err := ts.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	if err = native(err); err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	if !errdefs.IsFailedPrecondition(err) {
+		return fmt.Errorf("delete task of %s: %w", id, err)
+	}
+	_, err = ts.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(unix.SIGKILL), All: true})
+	if err = native(err); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("kill task of %s: %w", id, err)
+	}
+	if _, err := ts.Wait(ctx, &tasks.WaitRequest{ContainerID: id}); err != nil && !errdefs.IsNotFound(native(err)) {
+		return fmt.Errorf("wait for task of %s: %w", id, native(err))
+	}
+	if _, err := ts.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err != nil && !errdefs.IsNotFound(native(err)) {
+		return fmt.Errorf("delete task of %s: %w", id, native(err))
+	}
+	return nil
+}
+
+// deleteOrphan takes away a task whose container is gone. containerd finds a task
+// only through its container, so it gets one for the moment.
+func (r *Runtime) deleteOrphan(ctx context.Context, id string) error {
+	store := r.client.ContainerService()
+	empty, err := typeurl.MarshalAny(&specs.Spec{})
+	if err != nil {
+		return fmt.Errorf("encode specification: %w", err)
+	}
+	_, err = store.Create(ctx, containers.Container{
+		ID: id, Runtime: containers.RuntimeInfo{Name: runcRuntime, Options: r.runc}, Spec: empty, Labels: map[string]string{labelOrphan: "true"},
+	})
+	if errdefs.IsAlreadyExists(err) {
+		var there containers.Container
+		there, err = store.Get(ctx, id)
+		if errdefs.IsNotFound(err) || err == nil && there.Labels[labelOrphan] == "" {
+			return nil // it is no orphan
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete task without container %s: %w", id, err)
+	}
+	err = r.deleteTask(ctx, id)
+	if gone := store.Delete(ctx, id); gone != nil && !errdefs.IsNotFound(gone) {
+		err = errors.Join(err, fmt.Errorf("delete task without container %s: %w", id, gone))
+	}
+	return err
+}

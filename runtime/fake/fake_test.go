@@ -1,0 +1,39 @@
+package fake_test
+
+import (
+	"errors"
+	"testing"
+
+	"headway.dev/headway/runtime/agent"
+	"headway.dev/headway/runtime/agent/runtimetest"
+	"headway.dev/headway/runtime/fake"
+)
+
+func TestSuite(t *testing.T) {
+	runtimetest.Run(t, func(t *testing.T) runtimetest.Machine {
+		r := fake.New(fake.Config{
+			Programs: func(c agent.ContainerSpec) fake.Program {
+				switch c.Command[0] {
+				case "stubborn":
+					return fake.Program{Stubborn: true, Output: "ready\n"}
+				case "exit3":
+					return fake.Program{AtOnce: true, Code: 3}
+				case "hello":
+					return fake.Program{AtOnce: true, Output: "hello\nworld\n"}
+				}
+				return fake.Program{}
+			},
+			Missing: func(image string) bool { return image == "absent:1" },
+			Fail: func(op, _ string) error {
+				if op == "Pull" {
+					return errors.New("nobody has it")
+				}
+				return nil
+			},
+		})
+		return runtimetest.Machine{
+			Runtime: r, Restart: func(*testing.T) agent.Runtime { return r }, Image: "hello:1", Absent: "absent:1",
+			Sleep: []string{"sleep"}, Stubborn: []string{"stubborn"}, Exit3: []string{"exit3"}, Hello: []string{"hello"},
+		}
+	})
+}

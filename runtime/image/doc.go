@@ -1,0 +1,11 @@
+// Package image decides whether and how a node gets an image: what a name means,
+// which policy says to pull, which archive to import. Fetching and storing is an
+// Engine's, which runtime/containerd gives.
+//
+// Invariants:
+//   - One image is pulled once at a time, however many pods wait for it, and a
+//     pull goes on as long as one of them does.
+//   - A name under headway.local is never asked of a network.
+//   - No error or progress holds a credential (R14): queries and user parts of
+//     URLs are cut out.
+package image

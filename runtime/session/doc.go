@@ -1,0 +1,12 @@
+// Package session is the protocol between a server and a node's agent: the
+// generated messages, the version number, and the small rules that both ends must
+// agree on. The server's end lives in server, the agent's in runtime/agent.
+package session
+
+//go:generate protoc --go_out=../.. --go_opt=paths=source_relative --go-grpc_out=../.. --go-grpc_opt=paths=source_relative -I ../.. runtime/session/session.proto
+
+// Version is the protocol's version; a server also speaks Version-1. What changed:
+//
+//	2: Services and EndpointSlices are assigned, with Mark, Routed and Drained; an
+//	   agent of version 1 passes them over, and its pods are stopped without a wait.
+const Version = 2
