@@ -1,0 +1,197 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"headway.dev/headway/api"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericserver "k8s.io/apiserver/pkg/server"
+	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+	deploymentstorage "k8s.io/kubernetes/pkg/registry/apps/deployment/storage"
+	replicasetstorage "k8s.io/kubernetes/pkg/registry/apps/replicaset/storage"
+	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectaccessreview"
+	cronjobstorage "k8s.io/kubernetes/pkg/registry/batch/cronjob/storage"
+	jobstorage "k8s.io/kubernetes/pkg/registry/batch/job/storage"
+	leasestorage "k8s.io/kubernetes/pkg/registry/coordination/lease/storage"
+	configmapstorage "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
+	endpointsstorage "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
+	eventstorage "k8s.io/kubernetes/pkg/registry/core/event/storage"
+	namespacestorage "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
+	nodestorage "k8s.io/kubernetes/pkg/registry/core/node/storage"
+	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+	secretstorage "k8s.io/kubernetes/pkg/registry/core/secret/storage"
+	serviceaccountstorage "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
+	endpointslicestorage "k8s.io/kubernetes/pkg/registry/discovery/endpointslice/storage"
+)
+
+// eventLife is how long Events that clients write are kept, in seconds.
+const eventLife = 3600
+
+// resources is one group's registries by their path.
+type resources map[string]rest.Storage
+
+// install serves every kind of package api that Kubernetes has too, and what
+// kubectl asks besides.
+func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory, options generic.RESTOptionsGetter) error {
+	events, err := eventstorage.NewREST(options, eventLife)
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	core, err := s.coreResources(options, scheme)
+	if err != nil {
+		return err
+	}
+	core["events"] = events
+	apps, err := appsResources(options)
+	if err != nil {
+		return err
+	}
+	batch, err := batchResources(options)
+	if err != nil {
+		return err
+	}
+	leases, err := leasestorage.NewREST(options)
+	if err != nil {
+		return fmt.Errorf("leases: %w", err)
+	}
+	endpointSlices, err := endpointslicestorage.NewREST(options)
+	if err != nil {
+		return fmt.Errorf("endpointslices: %w", err)
+	}
+	parameters := runtime.NewParameterCodec(scheme)
+	group := func(name string, r resources) *genericserver.APIGroupInfo {
+		info := genericserver.NewDefaultAPIGroupInfo(name, scheme, parameters, codecs)
+		version := versionOf(name)
+		info.PrioritizedVersions = []schema.GroupVersion{{Group: name, Version: version}}
+		info.VersionedResourcesStorageMap[version] = r
+		return &info
+	}
+	stored, err := storedResources(options, scheme)
+	if err != nil {
+		return err
+	}
+	maps.Copy(core, stored[""])
+	maps.Copy(apps, stored["apps"])
+	if err := server.InstallLegacyAPIGroup(genericserver.DefaultLegacyAPIPrefix, group("", core)); err != nil {
+		return fmt.Errorf("install the core group: %w", err)
+	}
+	var groups []*genericserver.APIGroupInfo
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		if name != "" && name != "apps" {
+			groups = append(groups, group(name, stored[name]))
+		}
+	}
+	err = server.InstallAPIGroups(append(groups,
+		group("apps", apps),
+		group("batch", batch),
+		group("coordination.k8s.io", resources{"leases": leases}),
+		group("discovery.k8s.io", resources{api.EndpointSlices().Resource: endpointSlices}),
+		group("events.k8s.io", resources{"events": events}),
+		group("authentication.k8s.io", resources{"selfsubjectreviews": selfsubjectreview.NewREST()}),
+		group("authorization.k8s.io", resources{
+			"selfsubjectaccessreviews": selfsubjectaccessreview.NewREST(authorizer.AuthorizerFunc(permit), scheme),
+		}),
+	)...)
+	if err != nil {
+		return fmt.Errorf("install the groups: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) (resources, error) {
+	namespaces, namespaceStatus, namespaceFinalize, err := namespacestorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	nodes, err := nodestorage.NewStorage(options, kubeletclient.KubeletClientConfig{}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("nodes: %w", err)
+	}
+	pods, err := podstorage.NewStorage(options, nil, nil, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	configMaps, err := configmapstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("configmaps: %w", err)
+	}
+	secrets, err := secretstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	accounts, err := serviceaccountstorage.NewREST(options, nil, nil, nil, 0, nil, nil, nil, nil, nil, false, 0)
+	if err != nil {
+		return nil, fmt.Errorf("serviceaccounts: %w", err)
+	}
+	services, serviceStatus, err := s.newServices(options, scheme)
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	endpoints, err := endpointsstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("endpoints: %w", err)
+	}
+	return resources{
+		api.Namespaces().Resource:      namespaces,
+		"namespaces/status":            namespaceStatus,
+		"namespaces/finalize":          namespaceFinalize,
+		api.Nodes().Resource:           nodes.Node,
+		"nodes/status":                 nodes.Status,
+		api.Pods().Resource:            pods.Pod,
+		"pods/status":                  pods.Status,
+		"pods/log":                     &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
+		"pods/exec":                    refusedExec(),
+		"pods/attach":                  refusedAttach(),
+		"pods/portforward":             refusedPortForward(),
+		api.ConfigMaps().Resource:      configMaps,
+		api.Secrets().Resource:         secrets,
+		api.ServiceAccounts().Resource: accounts,
+		api.Services().Resource:        services,
+		"services/status":              serviceStatus,
+		api.Endpoints().Resource:       endpoints,
+	}, nil
+}
+
+func appsResources(options generic.RESTOptionsGetter) (resources, error) {
+	deployments, err := deploymentstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("deployments: %w", err)
+	}
+	replicaSets, err := replicasetstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("replicasets: %w", err)
+	}
+	return resources{
+		api.Deployments().Resource: deployments.Deployment,
+		"deployments/status":       deployments.Status,
+		"deployments/scale":        deployments.Scale,
+		api.ReplicaSets().Resource: replicaSets.ReplicaSet,
+		"replicasets/status":       replicaSets.Status,
+		"replicasets/scale":        replicaSets.Scale,
+	}, nil
+}
+
+func batchResources(options generic.RESTOptionsGetter) (resources, error) {
+	jobs, err := jobstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	cronJobs, cronJobStatus, err := cronjobstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("cronjobs: %w", err)
+	}
+	return resources{
+		api.Jobs().Resource:     jobs.Job,
+		"jobs/status":           jobs.Status,
+		api.CronJobs().Resource: cronJobs,
+		"cronjobs/status":       cronJobStatus,
+	}, nil
+}

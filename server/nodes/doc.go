@@ -1,0 +1,25 @@
+// Package nodes is the server's end of the sessions with the nodes' agents (D5).
+//
+// A session is confined to the node that its client certificate names: it sees
+// that node's pods and the ConfigMaps and Secrets those refer to, and writes the
+// status of those pods by uid, its own Node's status and events about those pods.
+//
+// It reads pods, configmaps, secrets, nodes, leases and join tokens. It alone
+// writes: of a Pod, the status but for conditions that others own, and the
+// deletion of a pod that its agent reported stopped; of a Node, the labels that
+// an agent may set, capacity, allocatable, addresses, nodeInfo and the conditions
+// that an agent knows (Ready becomes Unknown by the node controller); the Lease
+// objects in kube-node-lease; the deletion of used JoinTokens.
+//
+// The Lease object is the node's liveness and the session's epoch in one. It
+// hangs on a lease of the store, so it vanishes when the agent stops renewing,
+// and renewing does not change it. A new session rewrites it, and every write
+// that a session causes is conditioned on it being as that session wrote it: what
+// a replaced session still has in flight cannot land.
+//
+// Example: the agent of n1 dials and says hello; the session writes
+// kube-node-lease/n1 at revision 42, its epoch, and the Node n1, sends the pods
+// bound to n1 with what they refer to, then Synced. When the scheduler binds pod
+// web to n1, Handle is told, the session sends web; the agent answers with its
+// status, which is written if kube-node-lease/n1 is still at 42.
+package nodes

@@ -1,0 +1,72 @@
+package nodes
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/session"
+)
+
+// inbox holds what the agent has sent and the store has not taken: of each pod
+// the newest status.
+type inbox struct {
+	mu     sync.Mutex
+	pods   map[types.UID]*session.PodStatus
+	order  []types.UID
+	facts  *corev1.Node
+	events [][]byte
+}
+
+func newInbox() inbox { return inbox{pods: map[types.UID]*session.PodStatus{}} }
+
+func (b *inbox) status(m *session.PodStatus) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	uid := types.UID(m.Uid)
+	if b.pods[uid] == nil {
+		if len(b.order) >= session.MaxPods {
+			return false
+		}
+		b.order = append(b.order, uid)
+	}
+	b.pods[uid] = m
+	return true
+}
+
+func (b *inbox) node(n *corev1.Node) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.facts = n
+}
+
+func (b *inbox) event(raw []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.events) >= maxEvents {
+		b.events = b.events[1:]
+	}
+	b.events = append(b.events, raw)
+}
+
+// take returns the most urgent work: statuses, else the node, else events.
+func (b *inbox) take(most int) (statuses []*session.PodStatus, facts *corev1.Node, events [][]byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := min(most, len(b.order)); n > 0 {
+		for _, uid := range b.order[:n] {
+			statuses = append(statuses, b.pods[uid])
+			delete(b.pods, uid)
+		}
+		b.order = b.order[n:]
+		return statuses, nil, nil
+	}
+	if b.facts != nil {
+		facts, b.facts = b.facts, nil
+		return nil, facts, nil
+	}
+	n := min(most, len(b.events))
+	events, b.events = b.events[:n], b.events[n:]
+	return nil, nil, events
+}
