@@ -1,0 +1,122 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultDataDir is where everything that must survive lives.
+const defaultDataDir = "/var/lib/headway"
+
+// dataDir is the layout of a data directory: every path that more than one part
+// of the program must agree on.
+type dataDir string
+
+func (d dataDir) path(name ...string) string {
+	return filepath.Join(append([]string{string(d)}, name...)...)
+}
+
+func (d dataDir) kubeconfig() string  { return d.path("kubeconfig") } // admin, 0600
+func (d dataDir) remote() string      { return d.path("remote") }     // one line: the push URL, 0600
+func (d dataDir) sealKey() string     { return d.path("seal.key") }   // seals Secrets in the store, 0600
+func (d dataDir) pushToken() string   { return d.path("push.token") } // 0600
+func (d dataDir) name() string        { return d.path("cluster.name") }
+func (d dataDir) etcd() string        { return d.path("etcd") } // the store
+func (d dataDir) repository() string  { return d.path("git", "main.git") }
+func (d dataDir) forge() string       { return d.path("git", "forge") } // clone of the forge's repository
+func (d dataDir) credentials() string { return d.path("credentials") }  // of further sources, a folder each
+func (d dataDir) agent() string       { return d.path("agent") }        // checkpoint of the node
+func (d dataDir) node() string        { return d.path("node") }         // pods' files and logs
+func (d dataDir) keeper() string      { return d.path("keeper") }       // state and socket of the keeper
+func (d dataDir) engine() string      { return d.path("containerd") }   // of a containerd that we start
+func (d dataDir) network() string     { return d.path("network") }
+func (d dataDir) dnsAddress() string  { return d.path("dns.address") } // of the cluster's names on this machine
+func (d dataDir) images() string      { return d.path("images") }      // OCI archives to import
+func (d dataDir) registries() string  { return d.path("registries") }  // containerd's hosts.toml folders
+func (d dataDir) programs() string    { return d.path("bin") }         // the keeper, unpacked
+func (d dataDir) nodeKey() string     { return d.path("node.key") }    // of an agent that joined
+func (d dataDir) nodeCert() string    { return d.path("node.crt") }
+func (d dataDir) authority() string   { return d.path("ca.crt") }
+
+// open makes the data directory and takes its lock, which lasts until the
+// returned file is closed or the process ends.
+func (d dataDir) open() (*os.File, error) {
+	if err := os.MkdirAll(string(d), 0o711); err != nil {
+		return nil, fmt.Errorf("make the data dir: %w", err)
+	}
+	lock, err := os.OpenFile(d.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data dir: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another headway runs on %s: end it, or give this one --data-dir and --listen of its own", string(d))
+		}
+		return nil, fmt.Errorf("lock the data dir: %w", err)
+	}
+	return lock, nil
+}
+
+// secret returns the content of a file, which it makes with n random bytes on the
+// first call.
+func secret(path string, n int) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		if len(data) != n {
+			return nil, fmt.Errorf("%s has %d bytes instead of %d: it is damaged; restore it from a backup", path, len(data), n)
+		}
+		return data, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	data = make([]byte, n)
+	if _, err := rand.Read(data); err != nil {
+		return nil, err
+	}
+	return data, replaceFile(path, data, 0o600)
+}
+
+// replaceFile writes a file so that a reader, or a crash, finds the old or the
+// new one and nothing in between.
+func replaceFile(path string, data []byte, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	err = temp.Chmod(mode)
+	if err == nil {
+		_, err = temp.Write(data)
+	}
+	if err == nil {
+		err = temp.Sync()
+	}
+	if cerr := temp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// readLine reads a file of one line.
+func readLine(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	return strings.TrimSpace(string(data)), err
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSecretIsMadeOnceAndDamageIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deep", "seal.key")
+	first, err := secret(path, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := secret(path, 32)
+	if err != nil || !bytes.Equal(first, again) {
+		t.Fatalf("the second read gives another key: %v", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("mode %v, %v", info.Mode(), err)
+	}
+	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secret(path, 32); err == nil || !strings.Contains(err.Error(), path) {
+		t.Fatalf("a damaged key gives %v", err)
+	}
+}
+
+func TestDataDirIsLockedForOneProcess(t *testing.T) {
+	dir := dataDir(t.TempDir())
+	lock, err := dir.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dir.open(); err == nil || !strings.Contains(err.Error(), "another headway") {
+		t.Fatalf("a second open gives %v", err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := dir.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+func TestInstancesDoNotShareNames(t *testing.T) {
+	plain, err := dataDir(defaultDataDir).instance()
+	if err != nil || plain != "headway" || bridgeName(plain) != "hw0" {
+		t.Fatalf("the default: %s, %s, %v", plain, bridgeName(plain), err)
+	}
+	a, err := dataDir("/srv/a").instance()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := dataDir("/srv/b").instance()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a == b || bridgeName(a) == bridgeName(b) || len(bridgeName(a)) > 15 {
+		t.Fatalf("%s and %s, %s and %s", a, b, bridgeName(a), bridgeName(b))
+	}
+}
+
+func TestServerAddress(t *testing.T) {
+	for in, want := range map[string]string{"https://10.0.0.1:7443": "10.0.0.1:7443", "https://node": "node:6443", "http://x:1": "", "x": ""} {
+		got, err := serverAddress(in)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("serverAddress(%q) = %q, %v", in, got, err)
+		}
+	}
+}
+
+func TestR14_RedactedHidesUserAndPassword(t *testing.T) {
+	if got := redacted("https://me:hunter2@git.example.org/a.git"); strings.Contains(got, "hunter2") || got != "https://git.example.org/a.git" {
+		t.Errorf("redacted = %q", got)
+	}
+}
+
+func TestInitMakesARepositoryWithTheTemplate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "app")
+	remote, err := initRepository(dir, dataDir(t.TempDir()))
+	if err != nil || remote {
+		t.Fatalf("remote %v, %v", remote, err)
+	}
+	for _, name := range []string{"README.md", "web/deployment.yaml", "jobs/tick.yaml", ".git/HEAD"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := runGit(dir, "diff", "--exit-code", "HEAD"); err != nil {
+		t.Error(err)
+	}
+	if _, err := initRepository(dir, dataDir(t.TempDir())); err == nil {
+		t.Error("a directory with files in it was taken")
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"headway.dev/headway/runtime/keeper"
+)
+
+func resetCommand() *cobra.Command {
+	var (
+		data  string
+		yes   bool
+		flags machineFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "reset",
+		Short: "Take away everything that Headway made on this machine",
+		Long: `Ends every pod of this data dir's cluster on this machine, and takes away its
+containers, images, network, mounts, helper processes and the data dir itself.
+Nothing of another data dir is touched. Headway must not be running.
+
+This cannot be undone. Your repository is not touched; keep a clone of it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir := dataDir(data)
+			if _, err := os.Stat(string(dir)); err != nil {
+				return err
+			}
+			lock, err := dir.open()
+			if err != nil {
+				return err
+			}
+			defer lock.Close()
+			if !yes && !confirmed(cmd.InOrStdin(), cmd.OutOrStdout(), dir) {
+				return errors.New("nothing was changed")
+			}
+			program, err := keeperProgram(dir)
+			if err != nil {
+				return err
+			}
+			config, err := flags.config(dir, program, defaultNetwork(), newLog(false))
+			if err != nil {
+				return err
+			}
+			if err := reset(cmd.Context(), config); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "Gone: %s and everything it made on this machine.\n", string(dir))
+			return nil
+		},
+	}
+	dataDirFlag(cmd, &data)
+	cmd.Flags().StringVar(&flags.socket, "containerd", "", "socket of containerd, as given to headway up")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func confirmed(in io.Reader, out io.Writer, dir dataDir) bool {
+	fmt.Fprintf(out, "This ends every pod of %s and deletes it. Type its path to go on: ", string(dir))
+	line, err := bufio.NewReader(in).ReadString('\n')
+	return err == nil && strings.TrimSpace(line) == string(dir)
+}
+
+// reset undoes what openMachine and its pods made, the last thing first. It may
+// be run again after it was cut off: the data dir goes last.
+func reset(ctx context.Context, cfg machineConfig) error {
+	instance, err := cfg.dir.instance()
+	if err != nil {
+		return err
+	}
+	daemon, err := openEngine(ctx, &cfg)
+	if err != nil {
+		return err
+	}
+	runtime, _, pods, err := openRuntime(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = runtime.Destroy(ctx)
+	if err = errors.Join(err, runtime.Close()); err != nil {
+		return err
+	}
+	if err := removeTraffic(ctx, cfg); err != nil {
+		return err
+	}
+	if err := pods.Destroy(ctx); err != nil {
+		return err
+	}
+	if client, err := keeper.Dial(ctx, cfg.dir.keeper()); err == nil {
+		if err := client.Stop(ctx); err != nil {
+			return err
+		}
+	}
+	if daemon != nil {
+		if err := daemon.Destroy(); err != nil {
+			return err
+		}
+	}
+	memory := filepath.Join("/run", instance)
+	if err := unix.Unmount(filepath.Join(memory, "secrets"), 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount the folder for secrets: %w", err)
+	}
+	return errors.Join(os.RemoveAll(memory), os.RemoveAll(string(cfg.dir)))
+}
