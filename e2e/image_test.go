@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// probeName is the test image as pods name it.
+const probeName = "headway.local/probe:1"
+
+// probeImage is the image of the probe program, built once.
+var probeImage = sync.OnceValues(func() (v1.Image, error) {
+	binary := filepath.Join(host.dir, "probe")
+	cmd := exec.Command("go", "build", "-o", binary, "./probe")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, &exec.Error{Name: string(out), Err: err}
+	}
+	data, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "probe", Mode: 0o755, Size: int64(len(data))}); err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	if err != nil {
+		return nil, err
+	}
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, err
+	}
+	file, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture = "linux", "amd64"
+	file.Config = v1.Config{Entrypoint: []string{"/probe"}, Env: []string{"PATH=/"}}
+	return mutate.ConfigFile(image, file)
+})
+
+// addProbe puts the test image where headway imports images from at its start.
+func (c *cluster) addProbe() {
+	c.t.Helper()
+	image, err := probeImage()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	oci, err := os.MkdirTemp(c.dir, "oci")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	index, err := layout.Write(oci, empty.Index)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := index.AppendImage(image, layout.WithAnnotations(map[string]string{"io.containerd.image.name": probeName})); err != nil {
+		c.t.Fatal(err)
+	}
+	images := filepath.Join(c.data(), "images")
+	if err := os.MkdirAll(images, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.AddFS(os.DirFS(oci)); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(images, "probe.tar"), buf.Bytes(), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
