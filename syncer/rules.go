@@ -67,7 +67,7 @@ func Rules() []Rule {
 		{ruleSelectsNothing, Warning, "a Service may come before its pods"},
 		{ruleAddress, Error, "a cluster IP and a node port are one Service's, and of the cluster's ranges"},
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},
-		{ruleReserved, Error, "the Service default/kubernetes leads to the API, and a controller keeps it so"},
+		{ruleReserved, Error, "the Service default/kubernetes leads to the API and each namespace's ConfigMap kube-root-ca.crt holds its authority; controllers keep both so"},
 		{ruleImmutable, Error, "Kubernetes forbids the change in place, and deleting is not done unasked"},
 		{ruleDeletion, Error, "a wrong path, a bad merge or a broken generator looks like this"},
 		{rulePreciousDeletion, Error, "a Namespace takes everything in it along, a PersistentVolumeClaim its data"},

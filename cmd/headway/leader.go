@@ -46,11 +46,11 @@ type part struct {
 
 // newLeader makes the controllers and the scheduler, and lets them hear of the store's events. It
 // must be called before the store is loaded. own is the cluster IP of the Service of the API, server
-// is asked where pods reach this server.
-func newLeader(st *store.Store, own netip.Addr, server func() netip.AddrPort, identity string, metrics prometheus.Registerer, log *slog.Logger) *leader {
+// is asked where pods reach this server; authority is the certificate of the cluster's, PEM.
+func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() netip.AddrPort, identity string, metrics prometheus.Registerer, log *slog.Logger) *leader {
 	l := &leader{store: st, identity: identity, log: log}
 	named := func(name string) *slog.Logger { return log.With("component", name) }
-	l.add("namespace", namespace.New(namespace.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("namespace"), Metrics: metrics}))
+	l.add("namespace", namespace.New(namespace.Config{Store: st, Fence: l.current, Now: time.Now, Authority: authority, Log: named("namespace"), Metrics: metrics}))
 	l.add("garbage", garbage.New(garbage.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("garbage"), Metrics: metrics}))
 	l.add("deployment", deployment.New(deployment.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("deployment"), Metrics: metrics}))
 	l.add("replicaset", replicaset.New(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicaset"), Metrics: metrics}))
