@@ -40,7 +40,7 @@ func corpusFiles(t *testing.T) files {
 			return nil
 		}
 		for _, m := range decoded {
-			if !m.Kind.Declarable || m.Object.GetName() == "" {
+			if !m.Kind.Declarable || m.Object.GetName() == "" || homeless(m.Object) {
 				return nil
 			}
 		}
