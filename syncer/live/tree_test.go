@@ -309,6 +309,19 @@ func TestTreeOfAFileWithoutALineEnd(t *testing.T) {
 	}
 }
 
+// TestTreeOfWhatMeansNothing writes a value that holds nulls, and ports that ask to be
+// given a number: the manifest has neither.
+func TestTreeOfWhatMeansNothing(t *testing.T) {
+	f := files{
+		"rs.yaml":      "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: rs}\nspec:\n  selector:\n    matchLabels: {a: b}\n  template:\n    metadata:\n      creationTimestamp: null\n      labels: {a: b}\n    spec:\n      nodeSelector: null\n      containers:\n      - {name: c, image: i, command: null}\n",
+		"service.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec:\n  clusterIP: \"\"\n  ports:\n  - {name: a, port: 80, nodePort: 0}\n  - {name: b, port: 81}\n",
+	}
+	written(t, f, nil, map[string]api.Object{
+		"ReplicaSet default/rs": changedIn(t, f, nil, "ReplicaSet default/rs", func(r *appsv1.ReplicaSet) { r.Spec.Template = corev1.PodTemplateSpec{} }),
+		"Service default/s":     changedIn(t, f, nil, "Service default/s", func(s *corev1.Service) { slices.Reverse(s.Spec.Ports) }),
+	})
+}
+
 // broken is a tree that cannot be read now.
 type broken struct{ files }
 
