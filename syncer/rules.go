@@ -37,6 +37,7 @@ const (
 	ruleSelectsNothing    = "service-selects-nothing"
 	ruleAddress           = "address-not-free"
 	ruleBalancer          = "balancer-port-taken"
+	ruleHidden            = "port-of-a-node-hidden"
 	ruleReserved          = "made-by-the-cluster"
 	ruleImmutable         = "immutable-field"
 	ruleDeletion          = "too-many-deletions"
@@ -67,6 +68,7 @@ func Rules() []Rule {
 		{ruleSelectsNothing, Warning, "a Service may come before its pods"},
 		{ruleAddress, Error, "a cluster IP and a node port are one Service's, and of the cluster's ranges"},
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},
+		{ruleHidden, Warning, "that somebody listens there is not known for certain, nor that he is needed"},
 		{ruleReserved, Error, "the Service default/kubernetes leads to the API and each namespace's ConfigMap kube-root-ca.crt holds its authority; controllers keep both so"},
 		{ruleImmutable, Error, "Kubernetes forbids the change in place, and deleting is not done unasked"},
 		{ruleDeletion, Error, "a wrong path, a bad merge or a broken generator looks like this"},

@@ -381,7 +381,7 @@ func (c *cluster) nodeCredentials(node string) credentials.TransportCredentials 
 // lock only one process can hold: so whatever leads under it from an earlier life
 // of this server is gone for certain.
 func identity(dir dataDir) (string, error) {
-	raw, err := secret(dir.path("server.id"), 8)
+	raw, err := secret(dir.identity(), 8)
 	if err != nil {
 		return "", fmt.Errorf("read the server's identity: %w", err)
 	}

@@ -118,6 +118,9 @@ func New(cfg Config) (*Agent, error) {
 	for _, s := range saved.slices {
 		a.flow.setSlice(s)
 	}
+	if saved.all {
+		a.flow.do(Traffic.Synced)
+	}
 	return a, nil
 }
 

@@ -170,6 +170,7 @@ func (a *Agent) sweep() {
 		a.unset(o)
 	}
 	a.flow.do(Traffic.Synced)
+	a.keep.saveAll()
 	a.seen, a.synced = nil, true
 }
 
