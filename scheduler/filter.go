@@ -227,20 +227,22 @@ func (t *trial) why(slot int) reason {
 			return why
 		}
 	}
-	return t.neighbours(slot, n)
+	return t.neighbours(slot)
 }
 
 // allows is the rule of a spread constraint: with the pod there, the node's domain
 // has at most maxSkew more than the one that has fewest.
 func (c *spread) allows(count *tally, slot int, n *nodeInfo) reason {
-	if _, ok := n.node.Labels[c.topology]; !ok {
-		return noDomain
+	there, included := count.on(slot) // a node that is not included has none
+	if !included {
+		if _, ok := n.node.Labels[c.topology]; !ok {
+			return noDomain
+		}
 	}
 	fewest := 0
 	if count.domains() >= c.minDomains {
 		fewest = count.fewest()
 	}
-	there, _ := count.on(slot) // a node that is not included has none
 	if there+c.self-fewest > c.maxSkew {
 		return skewed
 	}
@@ -248,13 +250,13 @@ func (c *spread) allows(count *tally, slot int, n *nodeInfo) reason {
 }
 
 // neighbours asks what the pod says of others, and what they say of it.
-func (t *trial) neighbours(slot int, n *nodeInfo) reason {
+func (t *trial) neighbours(slot int) reason {
 	met, any := true, false
-	for i, count := range t.needs {
-		if _, ok := n.node.Labels[t.s.needs[i].topology]; !ok {
+	for _, count := range t.needs {
+		pods, ok := count.on(slot)
+		if !ok { // the node lacks the topology key
 			return needsMissing
 		}
-		pods, _ := count.on(slot)
 		met, any = met && pods > 0, any || count.total > 0
 	}
 	// The first of a set that wants to be together may go anywhere.
@@ -284,6 +286,13 @@ func (t *trial) ask(slot int) reason {
 	if len(t.b.spots[slot].nominated) == 0 {
 		return fits
 	}
+	pods, held := t.reserved(slot)
+	if pods == 0 {
+		return fits
+	}
+	if !t.b.spots[slot].hasRoom(&t.s.demand, -pods, &held) { // most often, and soon told
+		return noRoom
+	}
 	mark := t.b.mark()
 	t.imagine(slot)
 	why = t.why(slot)
@@ -291,11 +300,23 @@ func (t *trial) ask(slot int) reason {
 	return why
 }
 
-// imagine puts the pods that are nominated to a node there, but for the pod itself
-// and those of lower priority.
+// reserved is how many pods that are nominated to a node have no lower priority, and
+// what they will take, as what is given back: below zero. The pod itself is not among
+// them, since it is dismissed before it is decided about.
+func (t *trial) reserved(slot int) (pods int64, back amounts) {
+	for _, o := range t.b.spots[slot].nominated {
+		if o.shape.priority >= t.s.priority {
+			pods++
+			back.add(&o.shape.demand.requests, -1)
+		}
+	}
+	return pods, back
+}
+
+// imagine puts those pods on the node.
 func (t *trial) imagine(slot int) {
 	for _, o := range t.b.spots[slot].nominated {
-		if o.uid() != t.r.uid() && o.shape.priority >= t.s.priority {
+		if o.shape.priority >= t.s.priority {
 			t.b.add(&record{pod: o.pod, shape: o.shape, owner: o.owner}, slot)
 		}
 	}

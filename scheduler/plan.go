@@ -173,10 +173,8 @@ func (t *trial) shortAt(slot int, out map[string]int) {
 	if any {
 		return
 	}
-	mark := t.b.mark()
-	defer t.b.undo(mark)
-	t.imagine(slot)
-	n.lacks(&t.s.demand, 0, &amounts{}, func(what string) { out[what]++ })
+	pods, held := t.reserved(slot)
+	n.lacks(&t.s.demand, -pods, &held, func(what string) { out[what]++ })
 }
 
 func (f *refusals) words() map[string]int {

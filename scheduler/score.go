@@ -81,6 +81,7 @@ func (t *trial) best(slots []int) (*nodeInfo, score) {
 	w := t.s.weights()
 	var winner *nodeInfo
 	var top score
+	var highest int64
 	for i, slot := range slots {
 		n, r := b.spots[slot], &mem.raw[i]
 		s := score{
@@ -91,8 +92,9 @@ func (t *trial) best(slots []int) (*nodeInfo, score) {
 			topology:   evenness(r.skew, leastSkew, most.skew),
 			free:       free(&t.s.demand, n),
 		}
-		if winner == nil || s.total(w) > top.total(w) || s.total(w) == top.total(w) && n.node.Name < winner.node.Name {
-			winner, top = n, s
+		total := s.total(w)
+		if winner == nil || total > highest || total == highest && n.node.Name < winner.node.Name {
+			winner, top, highest = n, s, total
 		}
 	}
 	return winner, top
@@ -115,12 +117,13 @@ func (t *trial) felt(slot int) (sum int64) {
 // skew adds up how full the node's domains are, each weighed by how many domains
 // there are, as in Kubernetes.
 func (t *trial) skew(slot int, logs []float64) (sum float64) {
-	labels := t.b.spots[slot].node.Labels
 	for i, count := range t.soft {
-		if _, ok := labels[t.s.soft[i].topology]; !ok {
-			return -1
+		pods, included := count.on(slot)
+		if !included {
+			if _, ok := t.b.spots[slot].node.Labels[t.s.soft[i].topology]; !ok {
+				return -1
+			}
 		}
-		pods, _ := count.on(slot)
 		sum += float64(pods)*logs[i] + float64(t.s.soft[i].maxSkew-1)
 	}
 	return sum
