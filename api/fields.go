@@ -153,7 +153,7 @@ func resourcesAt(path string) []string {
 	if strings.Contains(path, "volumeClaimTemplate") {
 		return []string{"storage"}
 	}
-	return []string{"cpu", "ephemeral-storage", "extended-resource", "memory"}
+	return []string{"cpu", "ephemeral-storage", extendedResource, "memory"}
 }
 
 // ConfigFields lists every field of a ConfigFile. All are acted on.

@@ -39,6 +39,8 @@ func objectRules(k Kind) []FieldRule {
 	case "ServiceAccount":
 		return append(harmless(noTokens, "", "automountServiceAccountToken secrets"),
 			refused("images are pulled without credentials", "", "imagePullSecrets")...)
+	case "PriorityClass":
+		return append(acted("", "value globalDefault preemptionPolicy"), harmless("a note for people", "", "description")...)
 	case "Service":
 		return serviceRules()
 	case "Endpoints":

@@ -61,6 +61,7 @@ func Deployments() schema.GroupResource     { return gr("apps", "deployments") }
 func Jobs() schema.GroupResource            { return gr("batch", "jobs") }
 func CronJobs() schema.GroupResource        { return gr("batch", "cronjobs") }
 func EndpointSlices() schema.GroupResource  { return gr("discovery.k8s.io", "endpointslices") }
+func PriorityClasses() schema.GroupResource { return gr("scheduling.k8s.io", "priorityclasses") }
 func Leases() schema.GroupResource          { return gr("coordination.k8s.io", "leases") }
 func Sources() schema.GroupResource         { return gr(Group, "sources") }
 func GitRefs() schema.GroupResource         { return gr(Group, "gitrefs") }

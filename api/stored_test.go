@@ -48,7 +48,6 @@ func storedCases() map[string]storedCase {
 		"ClusterRoleBinding":       {rbac + "kind: ClusterRoleBinding\nmetadata: {name: a}\n" + binding, noName},
 		"Role":                     {rbac + "kind: Role\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
 		"RoleBinding":              {rbac + "kind: RoleBinding\nmetadata: {name: a}\n" + binding, noName},
-		"PriorityClass":            {"apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: a}\nvalue: 1000\n", map[string]string{"value: 1000 → value: 2000000000": "value: Forbidden"}},
 		"StorageClass":             {"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: example.org/a\nreclaimPolicy: Retain\n", map[string]string{"Retain → Sometimes": "reclaimPolicy: Unsupported value"}},
 	}
 }

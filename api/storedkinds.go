@@ -23,7 +23,7 @@ import (
 )
 
 // storedKinds are the kinds of Kubernetes that are served, validated and kept, and
-// on which nothing acts yet. A commit that has one is warned by name.
+// on which nothing acts yet, but for those that are marked. A commit that has one is warned by name.
 //
 // One whose absence is safe is accepted: what it grants is not granted, what it
 // would hold back does not happen, or it matters only to a kind that is asked for.
@@ -37,6 +37,7 @@ func storedKinds() []Kind {
 		return Kind{GroupVersionKind: parsed.WithKind(kind), Resource: resource, Namespaced: true, Prototype: proto, Declarable: true, Inert: why, Told: true, Risk: risk}
 	}
 	cluster := func(k Kind) Kind { k.Namespaced = false; return k }
+	actedOn := func(k Kind) Kind { k.Told = false; return k }
 	const (
 		rbac     = "rbac.authorization.k8s.io/v1"
 		noGrants = "it grants nothing: an administrator's certificate may do all, and nobody else anything"
@@ -59,7 +60,7 @@ func storedKinds() []Kind {
 		cluster(k(rbac, "ClusterRoleBinding", "clusterrolebindings", &rbacv1.ClusterRoleBinding{}, noGrants, "")),
 		k(rbac, "Role", "roles", &rbacv1.Role{}, noGrants, ""),
 		k(rbac, "RoleBinding", "rolebindings", &rbacv1.RoleBinding{}, noGrants, ""),
-		cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "pods have no priorities, and one that names a class is refused", "")),
+		actedOn(cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "", ""))),
 		cluster(k("storage.k8s.io/v1", "StorageClass", "storageclasses", &storagev1.StorageClass{}, "no volume is made by it, and a claim that wants one is judged for itself", "")),
 	}
 }

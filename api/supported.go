@@ -102,7 +102,19 @@ func (n *ruleNode) at(name string) *ruleNode {
 	if child := n.next[name]; child != nil {
 		return child
 	}
+	if child := n.next[extendedResource]; child != nil && extended(name) {
+		return child
+	}
 	return n.next["{}"]
+}
+
+// extendedResource stands in a path for the resources that a node is said to have
+// beside its own, such as example.com/gpu.
+const extendedResource = "extended-resource"
+
+func extended(resource string) bool {
+	domain, _, ok := strings.Cut(resource, "/")
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
 var ruleTrees = sync.OnceValue(func() map[string]*ruleNode {

@@ -215,15 +215,15 @@ func TestFiftyPodsInOneTransaction(t *testing.T) {
 }
 
 func BenchmarkPlan50PodsOn1000Nodes(b *testing.B) {
-	var nodes []*nodeInfo
+	board := newBoard()
 	for i := range 1000 {
-		nodes = append(nodes, newNodeInfo(aNode(b, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%04d", i)}}, nil), true))
+		board.setNode(aNode(b, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%04d", i)}}, nil), true)
 	}
 	var pods []*corev1.Pod
 	for i := range 50 {
 		pods = append(pods, aPod(b, fmt.Sprintf("p%d", i), time.Unix(0, 0), []string{"cpu=100m", "owner=o"}))
 	}
 	for b.Loop() {
-		plan(nodes, pods)
+		plan(board, pods)
 	}
 }

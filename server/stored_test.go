@@ -38,7 +38,6 @@ func storedObjects() map[string]struct{ body, columns string } {
 		"ClusterRoleBinding":       {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
 		"Role":                     {rules, "Name|Created At"},
 		"RoleBinding":              {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
-		"PriorityClass":            {`value: 1000`, "Name|Value|Global-Default|Age|PreemptionPolicy"},
 		"StorageClass":             {`provisioner: example.org/a`, "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"},
 	}
 }

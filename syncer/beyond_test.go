@@ -105,6 +105,7 @@ func TestEveryRule(t *testing.T) {
 			"web.yaml:15:35: spec.template.spec.containers[0].envFrom[0].configMapRef.name: ConfigMap default/settings is removed by this commit (it was settings.yaml:1), and Deployment default/web needs it: keep its manifest"},
 		{ruleNewGround, judged{after: map[string]string{"web.yaml": with(readsSettings)}}, "web.yaml:15:35: spec.template.spec.containers[0].envFrom[0].configMapRef.name: ConfigMap default/settings is neither in this commit"},
 		{ruleAccount, judged{before: base, after: map[string]string{"web.yaml": with("      serviceAccountName: robot\n")}}, "web.yaml:15:7: spec.template.spec.serviceAccountName: ServiceAccount default/robot is neither"},
+		{rulePriorityClass, judged{before: base, after: map[string]string{"web.yaml": with("      priorityClassName: high\n")}}, "web.yaml:15:7: spec.template.spec.priorityClassName: PriorityClass high is neither"},
 		{rulePullSecret, judged{before: base, after: map[string]string{"web.yaml": with("      imagePullSecrets: [{name: hub}]\n")}}, "web.yaml:15:27: spec.template.spec.imagePullSecrets[0].name: Secret default/hub is neither"},
 		{ruleAddress, judged{before: base, after: map[string]string{"web.yaml": app, "a.yaml": nodePort("a", 30080), "b.yaml": nodePort("b", 30080)}},
 			"b.yaml:7:22: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated: Service default/a, declared in a.yaml:1, has it"},

@@ -70,6 +70,9 @@ func references(obj api.Object) []reference {
 	case spec.DeprecatedServiceAccount != "":
 		r.add(reference{key: r.key(api.ServiceAccounts(), spec.DeprecatedServiceAccount), rule: ruleAccount, field: at + "serviceAccount"})
 	}
+	if name := spec.PriorityClassName; !admission.SystemPriorityClass(name) {
+		r.add(reference{key: store.Key{GroupResource: api.PriorityClasses(), Name: name}, rule: rulePriorityClass, field: at + "priorityClassName"})
+	}
 	for i, s := range spec.ImagePullSecrets {
 		r.add(reference{key: r.key(api.Secrets(), s.Name), rule: rulePullSecret, field: fmt.Sprintf("%simagePullSecrets[%d].name", at, i)})
 	}
@@ -251,7 +254,7 @@ func isDefaultAccount(key store.Key) bool {
 // missingRule is the reference's own rule, or the milder one where nobody can have
 // made the object by hand yet.
 func (c *scene) missingRule(r reference) string {
-	newGround := c.first || !admission.Permanent(r.key.Namespace) && c.live.Get(store.Key{GroupResource: api.Namespaces(), Name: r.key.Namespace}) == nil
+	newGround := c.first || r.key.Namespace != "" && !admission.Permanent(r.key.Namespace) && c.live.Get(store.Key{GroupResource: api.Namespaces(), Name: r.key.Namespace}) == nil
 	if newGround && severity(r.rule) == Error {
 		return ruleNewGround
 	}

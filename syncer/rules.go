@@ -34,6 +34,7 @@ const (
 	ruleNewGround         = "missing-on-new-ground"
 	ruleAccount           = "serviceaccount-missing"
 	rulePullSecret        = "pull-secret-missing"
+	rulePriorityClass     = "priorityclass-missing"
 	ruleSelectsNothing    = "service-selects-nothing"
 	ruleAddress           = "address-not-free"
 	ruleBalancer          = "balancer-port-taken"
@@ -65,6 +66,7 @@ func Rules() []Rule {
 		{ruleNewGround, Warning, "in a namespace that is new, or before the first commit is applied, nobody can have made by hand what does not stand in git"},
 		{ruleAccount, Warning, "pods run without it: they get no API credentials in this version"},
 		{rulePullSecret, Warning, "the image may be there already, or be public"},
+		{rulePriorityClass, Error, "pods that name a class that is not there are not made"},
 		{ruleSelectsNothing, Warning, "a Service may come before its pods"},
 		{ruleAddress, Error, "a cluster IP and a node port are one Service's, and of the cluster's ranges"},
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},

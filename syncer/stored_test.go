@@ -37,7 +37,6 @@ func storedBodies() map[string][2]string {
 		"ClusterRoleBinding":       {binding, "name: ada → name: ben"},
 		"Role":                     {rules, "verbs: [get] → verbs: [get, list]"},
 		"RoleBinding":              {binding, "name: ada → name: ben"},
-		"PriorityClass":            {"value: 1000\ndescription: one", "description: one → description: two"},
 		"StorageClass":             {"provisioner: example.org/a", "provisioner: → allowVolumeExpansion: true\nprovisioner:"},
 	}
 }

@@ -13,13 +13,13 @@ import (
 
 // admit asks whether the pods that steps create may enter, and gives the steps
 // the pod that they are copies of.
-func admit(set *appsv1.ReplicaSet, steps []Step, ns *corev1.Namespace) error {
+func admit(set *appsv1.ReplicaSet, steps []Step, facts admission.Facts) error {
 	for i := range steps {
 		if steps[i].Verb != create {
 			continue
 		}
 		pod := podset.New(set, &set.Spec.Template)
-		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, admission.Facts{Namespace: ns})
+		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, facts)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/event"
 	"headway.dev/headway/internal/podset"
@@ -132,7 +133,7 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		o.orphans = append(o.orphans, obj.(*corev1.Pod))
 	}
 	steps := plan(o, now)
-	refusal := admit(set, steps, ns)
+	refusal := admit(set, steps, admission.Facts{Namespace: ns, PriorityClasses: c.Store.List(api.PriorityClasses(), "")})
 	if refusal != nil {
 		o.refused = refusal.Error()
 		steps = plan(o, now)
