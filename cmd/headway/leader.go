@@ -54,6 +54,7 @@ func newLeader(st *store.Store, own netip.Addr, server func() netip.AddrPort, id
 	l.add("garbage", garbage.New(garbage.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("garbage"), Metrics: metrics}))
 	l.add("deployment", deployment.New(deployment.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("deployment"), Metrics: metrics}))
 	l.add("replicaset", replicaset.New(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicaset"), Metrics: metrics}))
+	l.add("replicationcontroller", replicaset.NewReplication(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicationcontroller"), Metrics: metrics}))
 	l.add("job", job.New(job.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("job"), Metrics: metrics}))
 	l.add("cronjob", cronjob.New(cronjob.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("cronjob"), Metrics: metrics}))
 	l.add("node", node.New(node.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("node"), Metrics: metrics}))
