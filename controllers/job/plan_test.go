@@ -180,6 +180,7 @@ func TestR3_TimeToLiveWaitsForTheDoneRecord(t *testing.T) {
 func TestALargeJobIsDoneInParts(t *testing.T) {
 	const n = 3*most + 7
 	job := newJob(func(s *batchv1.JobSpec) { s.Parallelism, s.Completions = ptr(int32(n)), ptr(int32(n)) })
+	job.Spec.Selector = &metav1.LabelSelector{} // every pod
 	p := decide(observed{job: job}, noon)
 	if !p.more || created(p.steps) != most || p.job.Status.Active != most {
 		t.Fatalf("creating: %s", summary(p))
@@ -215,6 +216,7 @@ func TestALargeJobEndsInParts(t *testing.T) {
 	job := newJob(func(s *batchv1.JobSpec) {
 		s.Parallelism, s.Completions, s.ActiveDeadlineSeconds = ptr(int32(n)), ptr(int32(n)), ptr(int64(1))
 	})
+	job.Spec.Selector = &metav1.LabelSelector{} // every pod
 	job.Status.StartTime = &metav1.Time{Time: noon.Add(-time.Hour)}
 	var pods []*corev1.Pod
 	for i := range n {

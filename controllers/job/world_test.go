@@ -133,6 +133,7 @@ func (w *world) judge(t store.Txn, was state) {
 		case over || indexed(is.job) && !known:
 		case p.Status.Phase == corev1.PodSucceeded:
 			succeeded++
+		case !rule(is.job.Spec.PodFailurePolicy, p).counts():
 		case failed(p, onlyFailed(is.job)) || failing:
 			failures++
 		}
