@@ -51,6 +51,8 @@ func objectRules(k Kind) []FieldRule {
 		return podAt("spec")
 	case "ReplicaSet":
 		return slices.Concat(acted("spec.", "replicas minReadySeconds"), selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
+	case "ReplicationController":
+		return slices.Concat(acted("spec.", "replicas minReadySeconds selector{}"), template("spec.template"), podAt("spec.template.spec"))
 	case "Deployment":
 		return slices.Concat(
 			acted("spec.", "replicas minReadySeconds revisionHistoryLimit progressDeadlineSeconds paused strategy.type strategy.rollingUpdate.maxSurge strategy.rollingUpdate.maxUnavailable"),
@@ -87,16 +89,11 @@ func podAt(path string) []FieldRule {
 }
 
 func jobRules(spec string) []FieldRule {
-	const noIndexes = "Indexed Jobs are not run"
 	return slices.Concat(
-		acted(spec+".", "completions parallelism backoffLimit activeDeadlineSeconds ttlSecondsAfterFinished manualSelector"),
+		acted(spec+".", "completions parallelism completionMode suspend backoffLimit backoffLimitPerIndex maxFailedIndexes podReplacementPolicy activeDeadlineSeconds ttlSecondsAfterFinished manualSelector"),
 		selector(spec+".selector"),
-		only(spec+".completionMode", noIndexes, "NonIndexed"),
-		only(spec+".suspend", "Jobs are not suspended", "false"),
-		only(spec+".podReplacementPolicy", "a failed or terminating pod is replaced at once", "TerminatingOrFailed"),
-		refused("every failed pod counts towards backoffLimit", spec+".", "podFailurePolicy"),
-		refused("a Job succeeds by its completions", spec+".", "successPolicy"),
-		refused(noIndexes, spec+".", "backoffLimitPerIndex maxFailedIndexes"),
+		acted(spec+".podFailurePolicy.rules[].", "action onExitCodes.containerName onExitCodes.operator onExitCodes.values[] onPodConditions[].type onPodConditions[].status"),
+		acted(spec+".successPolicy.rules[].", "succeededIndexes succeededCount"),
 		only(spec+".managedBy", "Headway runs every Job", "kubernetes.io/job-controller"),
 		refused("pods are scheduled one by one", spec+".", "scheduling"),
 		template(spec+".template"), podAt(spec+".template.spec"),

@@ -47,32 +47,33 @@ func gr(group, resource string) schema.GroupResource {
 
 // Resources by name. They are functions, not variables, so that nobody can
 // change them.
-func Namespaces() schema.GroupResource      { return gr("", "namespaces") }
-func Nodes() schema.GroupResource           { return gr("", "nodes") }
-func Pods() schema.GroupResource            { return gr("", "pods") }
-func ConfigMaps() schema.GroupResource      { return gr("", "configmaps") }
-func Secrets() schema.GroupResource         { return gr("", "secrets") }
-func ServiceAccounts() schema.GroupResource { return gr("", "serviceaccounts") }
-func Events() schema.GroupResource          { return gr("", "events") }
-func Services() schema.GroupResource        { return gr("", "services") }
-func Endpoints() schema.GroupResource       { return gr("", "endpoints") }
-func ReplicaSets() schema.GroupResource     { return gr("apps", "replicasets") }
-func Deployments() schema.GroupResource     { return gr("apps", "deployments") }
-func Jobs() schema.GroupResource            { return gr("batch", "jobs") }
-func CronJobs() schema.GroupResource        { return gr("batch", "cronjobs") }
-func EndpointSlices() schema.GroupResource  { return gr("discovery.k8s.io", "endpointslices") }
-func PriorityClasses() schema.GroupResource { return gr("scheduling.k8s.io", "priorityclasses") }
-func Leases() schema.GroupResource          { return gr("coordination.k8s.io", "leases") }
-func Sources() schema.GroupResource         { return gr(Group, "sources") }
-func GitRefs() schema.GroupResource         { return gr(Group, "gitrefs") }
-func DoneRecords() schema.GroupResource     { return gr(Group, "donerecords") }
-func Receipts() schema.GroupResource        { return gr(Group, "receipts") }
-func CommitStatuses() schema.GroupResource  { return gr(Group, "commitstatuses") }
-func Authorities() schema.GroupResource     { return gr(Group, "authorities") }
-func JoinTokens() schema.GroupResource      { return gr(Group, "jointokens") }
-func Edits() schema.GroupResource           { return gr(Group, "edits") }
-func DriftRecords() schema.GroupResource    { return gr(Group, "driftrecords") }
-func Allocations() schema.GroupResource     { return gr(Group, "allocations") }
+func Namespaces() schema.GroupResource             { return gr("", "namespaces") }
+func Nodes() schema.GroupResource                  { return gr("", "nodes") }
+func Pods() schema.GroupResource                   { return gr("", "pods") }
+func ConfigMaps() schema.GroupResource             { return gr("", "configmaps") }
+func Secrets() schema.GroupResource                { return gr("", "secrets") }
+func ServiceAccounts() schema.GroupResource        { return gr("", "serviceaccounts") }
+func Events() schema.GroupResource                 { return gr("", "events") }
+func Services() schema.GroupResource               { return gr("", "services") }
+func Endpoints() schema.GroupResource              { return gr("", "endpoints") }
+func ReplicationControllers() schema.GroupResource { return gr("", "replicationcontrollers") }
+func ReplicaSets() schema.GroupResource            { return gr("apps", "replicasets") }
+func Deployments() schema.GroupResource            { return gr("apps", "deployments") }
+func Jobs() schema.GroupResource                   { return gr("batch", "jobs") }
+func CronJobs() schema.GroupResource               { return gr("batch", "cronjobs") }
+func EndpointSlices() schema.GroupResource         { return gr("discovery.k8s.io", "endpointslices") }
+func PriorityClasses() schema.GroupResource        { return gr("scheduling.k8s.io", "priorityclasses") }
+func Leases() schema.GroupResource                 { return gr("coordination.k8s.io", "leases") }
+func Sources() schema.GroupResource                { return gr(Group, "sources") }
+func GitRefs() schema.GroupResource                { return gr(Group, "gitrefs") }
+func DoneRecords() schema.GroupResource            { return gr(Group, "donerecords") }
+func Receipts() schema.GroupResource               { return gr(Group, "receipts") }
+func CommitStatuses() schema.GroupResource         { return gr(Group, "commitstatuses") }
+func Authorities() schema.GroupResource            { return gr(Group, "authorities") }
+func JoinTokens() schema.GroupResource             { return gr(Group, "jointokens") }
+func Edits() schema.GroupResource                  { return gr(Group, "edits") }
+func DriftRecords() schema.GroupResource           { return gr(Group, "driftrecords") }
+func Allocations() schema.GroupResource            { return gr(Group, "allocations") }
 
 var table = sync.OnceValue(func() []Kind {
 	k := func(group, kind, resource string, proto runtime.Object, opts ...func(*Kind)) Kind {
@@ -96,6 +97,7 @@ var table = sync.OnceValue(func() []Kind {
 		k("", "Event", "events", &corev1.Event{}),
 		k("", "Service", "services", &corev1.Service{}, declared),
 		k("", "Endpoints", "endpoints", &corev1.Endpoints{}, declared),
+		k("", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, declared),
 		k("apps", "ReplicaSet", "replicasets", &appsv1.ReplicaSet{}, declared),
 		k("apps", "Deployment", "deployments", &appsv1.Deployment{}, declared),
 		k("batch", "Job", "jobs", &batchv1.Job{}, declared),

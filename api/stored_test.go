@@ -34,7 +34,6 @@ func storedCases() map[string]storedCase {
 		"LimitRange":               {"apiVersion: v1\nkind: LimitRange\nmetadata: {name: a}\nspec: {limits: [{type: Container, max: {cpu: 2}}]}\n", map[string]string{"max: { → min: {cpu: 3}, max: {": "spec.limits[0].min[cpu]: Invalid value"}},
 		"PersistentVolume":         {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}\n", map[string]string{"[ReadWriteOnce] → [Sometimes]": "spec.accessModes: Unsupported value"}},
 		"PersistentVolumeClaim":    {"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n", map[string]string{"{storage: 1Gi} → {}": "spec.resources[storage]: Required value"}},
-		"ReplicationController":    {"apiVersion: v1\nkind: ReplicationController\nmetadata: {name: a}\nspec:\n  replicas: 2\n  template:\n    metadata: {labels: {app: a}}\n    spec: {containers: [{name: c, image: i}]}\n", map[string]string{"image: i → image: ''": "spec.template.spec.containers[0].image: Required value", "replicas: 2 → replicas: -2": "spec.replicas: Invalid value: -2"}},
 		"ResourceQuota":            {"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: a}\nspec: {hard: {pods: 4}}\n", map[string]string{"pods: 4 → pods: -4": "spec.hard[pods]: Invalid value"}},
 		"CustomResourceDefinition": {"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: as.example.org}\nspec:\n  group: example.org\n  names: {plural: as, kind: A}\n  scope: Namespaced\n  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}]\n", map[string]string{"plural: as → plural: bs": `metadata.name: Invalid value: "as.example.org": must be spec.names.plural+"."+spec.group`, "{type: object, x- → {type: any, x-": "Unsupported value", "storage: true → storage: false": "spec.versions: Invalid value"}},
 		"DaemonSet":                {"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a}\nspec:" + storedTemplate, map[string]string{"labels: {app: a} → labels: {app: b}": "spec.template.metadata.labels: Invalid value"}},
@@ -125,7 +124,7 @@ func TestStoredKindsThatMustBeAllowed(t *testing.T) {
 		}
 	}
 	slices.Sort(asked)
-	want := []string{"DaemonSet", "Ingress", "LimitRange", "NetworkPolicy", "PersistentVolumeClaim", "ReplicationController", "ResourceQuota", "StatefulSet"}
+	want := []string{"DaemonSet", "Ingress", "LimitRange", "NetworkPolicy", "PersistentVolumeClaim", "ResourceQuota", "StatefulSet"}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for: %v, want %v", asked, want)
 	}
@@ -134,7 +133,7 @@ func TestStoredKindsThatMustBeAllowed(t *testing.T) {
 // TestR12_TemplatesOfStoredKindsWarn: what a later version would refuse in the
 // template is said, and refuses nothing now.
 func TestR12_TemplatesOfStoredKindsWarn(t *testing.T) {
-	for _, kind := range []string{"StatefulSet", "DaemonSet", "ReplicationController"} {
+	for _, kind := range []string{"StatefulSet", "DaemonSet"} {
 		text := strings.Replace(storedCases()[kind].text, "[{name: c, image: i}]", "[{name: c, image: i}], hostNetwork: true", 1)
 		manifests, problems := decode(text)
 		if len(manifests) != 1 || len(problems) > 0 {

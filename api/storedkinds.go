@@ -46,7 +46,6 @@ func storedKinds() []Kind {
 		k("v1", "LimitRange", "limitranges", &corev1.LimitRange{}, "containers have the requests and limits of their manifests only", "a container without limits may take all that its node has"),
 		cluster(k("v1", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, "no claim is bound to it", "")),
 		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
-		k("v1", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, "no pods are made of it", "its workload does not run (that of a Deployment does)"),
 		k("v1", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, "namespaces have no limits", "what it bounds is unbounded"),
 		cluster(k("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", &apiextensionsv1.CustomResourceDefinition{}, "objects of the kind that it defines are not served, and a commit that has one is judged for it", "")),
 		k("apps/v1", "DaemonSet", "daemonsets", &appsv1.DaemonSet{}, "no pods are made of it", "its workload does not run"),

@@ -40,8 +40,6 @@ func validateNewStored(obj runtime.Object) field.ErrorList {
 		return validateVolume(o, nil)
 	case *core.PersistentVolumeClaim:
 		return corevalidation.ValidatePersistentVolumeClaim(o, corevalidation.ValidationOptionsForPersistentVolumeClaim(o, nil))
-	case *core.ReplicationController:
-		return corevalidation.ValidateReplicationController(o, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, nil))
 	case *core.ResourceQuota:
 		return corevalidation.ValidateResourceQuota(o)
 	case *apiextensions.CustomResourceDefinition:
@@ -87,9 +85,6 @@ func validateChangeStored(obj, old runtime.Object) field.ErrorList {
 	case *core.PersistentVolumeClaim:
 		was := old.(*core.PersistentVolumeClaim)
 		return corevalidation.ValidatePersistentVolumeClaimUpdate(o, was, corevalidation.ValidationOptionsForPersistentVolumeClaim(o, was))
-	case *core.ReplicationController:
-		was := old.(*core.ReplicationController)
-		return corevalidation.ValidateReplicationControllerUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, was.Spec.Template))
 	case *core.ResourceQuota:
 		return corevalidation.ValidateResourceQuotaUpdate(o, old.(*core.ResourceQuota))
 	case *apiextensions.CustomResourceDefinition:

@@ -156,11 +156,6 @@ func unrunnable(k Kind, obj Object) field.ErrorList {
 		spec = &o.Spec.Template.Spec
 	case *appsv1.DaemonSet:
 		spec = &o.Spec.Template.Spec
-	case *corev1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nil
-		}
-		spec = &o.Spec.Template.Spec
 	default:
 		return nil
 	}

@@ -132,6 +132,8 @@ func validateNew(obj runtime.Object) field.ErrorList {
 		return discoveryvalidation.ValidateEndpointSliceCreate(o)
 	case *core.Event:
 		return corevalidation.ValidateEventCreate(o, corev1.SchemeGroupVersion)
+	case *core.ReplicationController:
+		return corevalidation.ValidateReplicationController(o, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, nil))
 	case *apps.ReplicaSet:
 		return appsvalidation.ValidateReplicaSet(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *apps.Deployment:
@@ -172,6 +174,9 @@ func validateChange(obj, old runtime.Object) field.ErrorList {
 		return discoveryvalidation.ValidateEndpointSliceUpdate(o, old.(*discovery.EndpointSlice))
 	case *core.Event:
 		return corevalidation.ValidateEventUpdate(o, old.(*core.Event), corev1.SchemeGroupVersion)
+	case *core.ReplicationController:
+		was := old.(*core.ReplicationController)
+		return corevalidation.ValidateReplicationControllerUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, was.Spec.Template))
 	case *apps.ReplicaSet:
 		was := old.(*apps.ReplicaSet)
 		return appsvalidation.ValidateReplicaSetUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))

@@ -27,6 +27,7 @@ import (
 	namespacestorage "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 	nodestorage "k8s.io/kubernetes/pkg/registry/core/node/storage"
 	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+	replicationcontrollerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	secretstorage "k8s.io/kubernetes/pkg/registry/core/secret/storage"
 	serviceaccountstorage "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	endpointslicestorage "k8s.io/kubernetes/pkg/registry/discovery/endpointslice/storage"
@@ -135,28 +136,35 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
+	controllers, err := replicationcontrollerstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("replicationcontrollers: %w", err)
+	}
 	endpoints, err := endpointsstorage.NewREST(options)
 	if err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
 	return resources{
-		api.Namespaces().Resource:      namespaces,
-		"namespaces/status":            namespaceStatus,
-		"namespaces/finalize":          namespaceFinalize,
-		api.Nodes().Resource:           nodes.Node,
-		"nodes/status":                 nodes.Status,
-		api.Pods().Resource:            pods.Pod,
-		"pods/status":                  pods.Status,
-		"pods/log":                     &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
-		"pods/exec":                    refusedExec(),
-		"pods/attach":                  refusedAttach(),
-		"pods/portforward":             refusedPortForward(),
-		api.ConfigMaps().Resource:      configMaps,
-		api.Secrets().Resource:         secrets,
-		api.ServiceAccounts().Resource: accounts,
-		api.Services().Resource:        services,
-		"services/status":              serviceStatus,
-		api.Endpoints().Resource:       endpoints,
+		api.Namespaces().Resource:       namespaces,
+		"namespaces/status":             namespaceStatus,
+		"namespaces/finalize":           namespaceFinalize,
+		api.Nodes().Resource:            nodes.Node,
+		"nodes/status":                  nodes.Status,
+		api.Pods().Resource:             pods.Pod,
+		"pods/status":                   pods.Status,
+		"pods/log":                      &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
+		"pods/exec":                     refusedExec(),
+		"pods/attach":                   refusedAttach(),
+		"pods/portforward":              refusedPortForward(),
+		api.ConfigMaps().Resource:       configMaps,
+		api.Secrets().Resource:          secrets,
+		api.ServiceAccounts().Resource:  accounts,
+		api.Services().Resource:         services,
+		"services/status":               serviceStatus,
+		api.Endpoints().Resource:        endpoints,
+		"replicationcontrollers":        controllers.Controller,
+		"replicationcontrollers/status": controllers.Status,
+		"replicationcontrollers/scale":  controllers.Scale,
 	}, nil
 }
 

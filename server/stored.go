@@ -24,7 +24,6 @@ import (
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
 	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
-	replicationcontrollerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	resourcequotastorage "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
 	ingressstorage "k8s.io/kubernetes/pkg/registry/networking/ingress/storage"
 	ingressclassstorage "k8s.io/kubernetes/pkg/registry/networking/ingressclass/storage"
@@ -76,8 +75,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	must("persistentvolumes", err)
 	claims, claimStatus, err := claimstorage.NewREST(options)
 	must("persistentvolumeclaims", err)
-	controllers, err := replicationcontrollerstorage.NewStorage(options)
-	must("replicationcontrollers", err)
 	quotas, quotaStatus, err := resourcequotastorage.NewREST(options)
 	must("resourcequotas", err)
 	definitions, err := customresourcedefinition.NewREST(scheme, options)
@@ -116,7 +113,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 			"limitranges":       limits,
 			"persistentvolumes": volumes, "persistentvolumes/status": volumeStatus,
 			"persistentvolumeclaims": claims, "persistentvolumeclaims/status": claimStatus,
-			"replicationcontrollers": controllers.Controller, "replicationcontrollers/status": controllers.Status, "replicationcontrollers/scale": controllers.Scale,
 			"resourcequotas": quotas, "resourcequotas/status": quotaStatus,
 		},
 		"apiextensions.k8s.io": {"customresourcedefinitions": definitionStorage{definitions.Store}},

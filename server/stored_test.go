@@ -24,7 +24,6 @@ func storedObjects() map[string]struct{ body, columns string } {
 		"LimitRange":               {`spec: {limits: [{type: Container, max: {cpu: 2}}]}`, "Name|Created At"},
 		"PersistentVolume":         {`spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}`, "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode"},
 		"PersistentVolumeClaim":    {`spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}`, "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode"},
-		"ReplicationController":    {`spec: {replicas: 2, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}`, "Name|Desired|Current|Ready|Age|Containers|Images|Selector"},
 		"ResourceQuota":            {`spec: {hard: {pods: 4}}`, "Name|Request|Limit|Age"},
 		"CustomResourceDefinition": {`spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}`, "Name|Scope|Versions|Created At|Group|Kind|ShortNames|Established"},
 		"DaemonSet":                {"spec: {" + template + "}", "Name|Desired|Current|Ready|Up-to-date|Available|Node Selector|Age|Containers|Images|Selector"},
@@ -128,7 +127,7 @@ func TestStoredKinds(t *testing.T) {
 func TestStoredKindsScale(t *testing.T) {
 	f := start(t, 0, nil)
 	ctx := t.Context()
-	for resource, kind := range map[string]string{"/apis/apps/v1/namespaces/default/statefulsets": "StatefulSet", "/api/v1/namespaces/default/replicationcontrollers": "ReplicationController"} {
+	for resource, kind := range map[string]string{"/apis/apps/v1/namespaces/default/statefulsets": "StatefulSet"} {
 		version := strings.Split(strings.TrimPrefix(strings.TrimPrefix(resource, "/apis/"), "/api/"), "/namespaces")[0]
 		body := "apiVersion: " + version + "\nkind: " + kind + "\nmetadata: {name: a}\n" + storedObjects()[kind].body
 		_, err := f.admin.RESTClient().Post().AbsPath(resource).SetHeader("Content-Type", "application/yaml").Body([]byte(body)).DoRaw(ctx)

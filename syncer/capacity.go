@@ -103,6 +103,8 @@ func intakeOf(s Step, before []*corev1.Pod) (intake, bool) {
 		}
 	case *appsv1.ReplicaSet:
 		wanted = count(o.Spec.Replicas)
+	case *corev1.ReplicationController:
+		wanted = count(o.Spec.Replicas)
 	case *batchv1.Job:
 		wanted = count(o.Spec.Parallelism)
 		if c := o.Spec.Completions; c != nil {

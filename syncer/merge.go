@@ -155,7 +155,7 @@ func moved(t typed.ParseableType, base *api.Manifest, next *typed.TypedValue) (*
 // kept are the fields whose live value stays when a manifest no longer declares
 // them, so that an autoscaler can be handed the replicas.
 func kept(k api.Kind) *fieldpath.Set {
-	if k.Kind == "Deployment" || k.Kind == "ReplicaSet" {
+	if k.Kind == "Deployment" || k.Kind == "ReplicaSet" || k.Kind == "ReplicationController" {
 		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec", "replicas"))
 	}
 	return fieldpath.NewSet()

@@ -23,7 +23,6 @@ func storedBodies() map[string][2]string {
 		"LimitRange":               {"spec: {limits: [{type: Container, max: {cpu: 2}}]}", "cpu: 2 → cpu: 3"},
 		"PersistentVolume":         {"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}", "1Gi → 2Gi"},
 		"PersistentVolumeClaim":    {"spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}", ""}, // nothing before it is bound
-		"ReplicationController":    {"spec: {replicas: 2, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}", "image: i → image: j"},
 		"ResourceQuota":            {"spec: {hard: {pods: 4}}", "pods: 4 → pods: 5"},
 		"CustomResourceDefinition": {"spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}", "name: v1 → name: v2"},
 		"DaemonSet":                {"spec: {" + template + "}", "image: i → image: j"},
