@@ -55,7 +55,7 @@ func PodSpecPath(k Kind) string {
 	switch k.Kind {
 	case "Pod":
 		return "spec"
-	case "ReplicaSet", "Deployment", "Job":
+	case "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job":
 		return "spec.template.spec"
 	case "CronJob":
 		return "spec.jobTemplate.spec.template.spec"

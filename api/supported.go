@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -138,21 +137,11 @@ func unrunnable(k Kind, obj Object) field.ErrorList {
 	if !k.Told {
 		return nil
 	}
-	var spec *corev1.PodSpec
-	switch o := obj.(type) {
-	case *appsv1.StatefulSet:
-		spec = &o.Spec.Template.Spec
-	case *appsv1.DaemonSet:
-		spec = &o.Spec.Template.Spec
-	case *corev1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nil
-		}
-		spec = &o.Spec.Template.Spec
-	default:
+	o, ok := obj.(*corev1.ReplicationController)
+	if !ok || o.Spec.Template == nil {
 		return nil
 	}
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o.Spec.Template.Spec)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}

@@ -103,6 +103,12 @@ func intakeOf(s Step, before []*corev1.Pod) (intake, bool) {
 		}
 	case *appsv1.ReplicaSet:
 		wanted = count(o.Spec.Replicas)
+	case *appsv1.StatefulSet:
+		wanted = count(o.Spec.Replicas)
+		was, ok := live.(*appsv1.StatefulSet)
+		rolls = ok && o.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType && !equality.Semantic.DeepEqual(was.Spec.Template, o.Spec.Template)
+	case *appsv1.DaemonSet:
+		return in, false // one for each node that suits, be it none
 	case *batchv1.Job:
 		wanted = count(o.Spec.Parallelism)
 		if c := o.Spec.Completions; c != nil {
