@@ -249,7 +249,9 @@ func TestAdoptionAndRelease(t *testing.T) {
 	stranger.Labels["app"] = "other"
 	w.update(stranger)
 	w.settle()
-	w.see("n1:a n1:a!")
+	if len(w.on("n1")) != 2 {
+		t.Errorf("it was not replaced: %s", w.picture())
+	}
 	if metav1.GetControllerOf(w.st.Get(store.KeyOf(stranger))) != nil {
 		t.Error("it was not released")
 	}

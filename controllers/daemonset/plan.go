@@ -147,16 +147,20 @@ func (d *decision) keepHistory() {
 	}
 }
 
-// maxPruned bounds the revisions that go in one plan.
-const maxPruned = 50
+// Bounds of one plan: the revisions that go, and the pods that are adopted or
+// released. Their events have the set looked at again.
+const (
+	maxPruned  = 50
+	maxClaimed = 50
+)
 
 func hashOf(pod *corev1.Pod) string { return pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] }
 
 func (d *decision) claimPods() {
-	for _, pod := range d.observed.adopt {
+	for _, pod := range d.observed.adopt[:min(len(d.observed.adopt), maxClaimed)] {
 		d.add(Step{Verb: adopt, Pod: pod, Reason: "the selector matches it and nobody controls it"})
 	}
-	for _, pod := range d.observed.release {
+	for _, pod := range d.observed.release[:min(len(d.observed.release), maxClaimed)] {
 		d.add(Step{Verb: release, Pod: pod, Reason: "the selector does not match it any more"})
 	}
 }
@@ -239,13 +243,18 @@ func (d *decision) alive(node string, pods []*corev1.Pod) []*corev1.Pod {
 	return out
 }
 
-// manageNode thins out a node's pods: one without surge; with it an old one that is
-// ready, and a new one that is not available yet.
+// manageNode thins out a node's pods, of which it keeps an available one, else the
+// oldest: one without surge; with it an old one that is ready, and a new one that is
+// not available yet.
 func (d *decision) manageNode(node string, alive []*corev1.Pod) {
+	alive = slices.Concat(
+		slices.DeleteFunc(slices.Clone(alive), func(p *corev1.Pod) bool { return !d.available(p) }),
+		slices.DeleteFunc(slices.Clone(alive), d.available))
 	if !d.surging() {
 		for i, pod := range alive {
 			if i > 0 {
-				d.remove(pod, "the node has an older one")
+				d.remove(pod, "the node has another one")
+				d.witnesses = append(d.witnesses, alive[0])
 			}
 		}
 		return
@@ -266,7 +275,8 @@ func (d *decision) manageNode(node string, alive []*corev1.Pod) {
 		case hashOf(pod) != d.hash && old == nil:
 			old = pod
 		default:
-			d.remove(pod, "the node has an older one")
+			d.remove(pod, "the node has another one")
+			d.witnesses = append(d.witnesses, alive[0])
 		}
 	}
 	switch {
@@ -275,6 +285,7 @@ func (d *decision) manageNode(node string, alive []*corev1.Pod) {
 		d.remove(old, "it is not ready, and its successor is there")
 	case d.available(recent):
 		d.remove(old, "its successor is available")
+		d.witnesses = append(d.witnesses, recent)
 	}
 }
 

@@ -62,7 +62,7 @@ func (w *world) judge(nodes, most int, surge bool) func(store.Txn) string {
 				available[n]++
 			}
 		}
-		deleted := false
+		deleted, bare := false, ""
 		for _, op := range t.Ops {
 			p, ok := op.Object.(*corev1.Pod)
 			if !ok {
@@ -86,6 +86,9 @@ func (w *world) judge(nodes, most int, surge bool) func(store.Txn) string {
 				if was := before[p.Name]; was != nil && is(was) {
 					deleted = true
 					available[n]--
+					if available[n] == 0 {
+						bare = n
+					}
 				}
 			}
 		}
@@ -94,6 +97,12 @@ func (w *world) judge(nodes, most int, surge bool) func(store.Txn) string {
 			if k > 0 {
 				left++
 			}
+		}
+		if surge {
+			if bare != "" {
+				return fmt.Sprintf("R6: the available pod of %s goes, and it has no other", bare)
+			}
+			return ""
 		}
 		if deleted && left < nodes-most {
 			return fmt.Sprintf("R6: an available pod goes, %d nodes of %d have one left, %d may lack it", left, nodes, most)

@@ -122,8 +122,9 @@ func TestSurgeOntoOtherNodes(t *testing.T) {
 	w.change(nodeSelector(nil), of("b"))
 	w.see("n1:a n2:b!")
 	w.ready("n2")
+	w.see("n1:a- n2:b")
 	w.work()
-	w.see("n1:a n2:b") // one is wanted and two are available: more than enough needs two
+	w.see("n2:b")
 }
 
 // ".spec.minReadySeconds" holds for updates.

@@ -71,6 +71,9 @@ func (d *decision) claimsFor(s *slot) bool {
 	return true
 }
 
+// maxOwned bounds the claims whose owners one plan writes.
+const maxOwned = 50
+
 // ownClaims gives a slot's claims the owners that the retention policy asks for:
 // whoever they are to go with.
 func (d *decision) ownClaims(s *slot, condemned bool) {
@@ -79,6 +82,9 @@ func (d *decision) ownClaims(s *slot, condemned bool) {
 		if live == nil || live.DeletionTimestamp != nil || d.writtenClaims[live.Name] ||
 			stale(live, "StatefulSet", d.set.Name, d.set.UID) || stale(live, "Pod", s.pod.Name, s.pod.UID) {
 			continue // one that an earlier namesake owns is the garbage collector's
+		}
+		if len(d.writtenClaims) >= maxOwned {
+			return // their events have the set looked at again
 		}
 		wanted := d.owners(live.OwnerReferences, s, condemned)
 		if d.deleting() && controlledByOther(live, d.set.UID, s.pod.UID) {

@@ -22,7 +22,7 @@ func (c *controller) observe(set *appsv1.StatefulSet, selector labels.Selector) 
 		pods:    map[int]*corev1.Pod{},
 		claims:  map[string]*corev1.PersistentVolumeClaim{},
 		foreign: map[int]bool{},
-		limit:   podset.PerTxn(&set.Spec.Template),
+		limit:   max(1, podset.PerTxn(&set.Spec.Template)/(1+len(set.Spec.VolumeClaimTemplates))),
 		refused: map[string]refused{},
 	}
 	o.namespace, _ = c.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: set.Namespace}).(*corev1.Namespace)
@@ -70,16 +70,16 @@ func (c *controller) observe(set *appsv1.StatefulSet, selector labels.Selector) 
 		return observed{}, err
 	}
 	o.templates = map[string]*corev1.PodTemplateSpec{o.update.To.Name: &set.Spec.Template}
+	o.current = o.update.To.Name
 	for _, r := range o.history {
-		if r.Name == set.Status.CurrentRevision && r.Name != o.update.To.Name {
-			o.current = r.Name
-			if o.templates[r.Name], err = podset.RevisionTemplate(r); err != nil {
-				return observed{}, err
-			}
+		if r.Name != set.Status.CurrentRevision || r.Name == o.update.To.Name {
+			continue
 		}
-	}
-	if o.current == "" {
-		o.current = o.update.To.Name
+		// One that cannot be read counts as gone: nothing could be made of it, and it
+		// must not block the next (R13).
+		if t, err := podset.RevisionTemplate(r); err == nil {
+			o.current, o.templates[r.Name] = r.Name, t
+		}
 	}
 	return o, nil
 }

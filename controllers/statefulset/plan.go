@@ -179,14 +179,18 @@ func (d *decision) history() {
 	}
 }
 
-// maxPruned bounds the revisions that go in one plan.
-const maxPruned = 50
+// Bounds of one plan: the revisions that go, and the pods that are adopted or
+// released. Their events have the set looked at again.
+const (
+	maxPruned  = 50
+	maxClaimed = 50
+)
 
 func (d *decision) claimPods() {
-	for _, pod := range d.observed.adopt {
+	for _, pod := range d.observed.adopt[:min(len(d.observed.adopt), maxClaimed)] {
 		d.add(Step{Verb: adopt, Pod: pod, Reason: "the selector matches it and nobody controls it"})
 	}
-	for _, pod := range d.observed.release {
+	for _, pod := range d.observed.release[:min(len(d.observed.release), maxClaimed)] {
 		d.add(Step{Verb: release, Pod: pod, Reason: "the selector does not match it any more"})
 	}
 }

@@ -118,7 +118,8 @@ func (d *decision) serveOne(s *slot) bool {
 	}
 	d.ownClaims(s, false)
 	for key, value := range identity(d.set, s.ordinal) {
-		if s.pod.Labels[key] != value {
+		if s.pod.Labels[key] != value && d.left > 0 {
+			d.left--
 			d.add(Step{Verb: relabel, Pod: s.pod, Reason: "it lacks the labels of its identity"})
 			break
 		}
