@@ -17,8 +17,9 @@
 // taint alone.
 //
 // Invariants, in the state that a transaction is conditioned on:
-//   - Without maxSurge a pod is created only where none is, being deleted or not.
-//     With it there are at most an old one and a new one.
+//   - Without maxSurge a pod is created only where none is, being deleted or not,
+//     but for one that has ended and is on its way. With it there are at most an old
+//     one and a new one.
 //   - A rolling update deletes an available pod only while fewer than maxUnavailable
 //     nodes lack one (R6), or when its successor is available. Beyond maxWitnesses
 //     pods, what is available is what the cache shows, since no transaction holds

@@ -51,7 +51,7 @@ func (c *controller) observe(set *appsv1.DaemonSet, selector labels.Selector, no
 	o.adopt, o.release = claim.Adopt, claim.Release
 	for _, pod := range slices.Concat(claim.Pods.Active, claim.Pods.Terminating, claim.Pods.Dead) {
 		node := nodeOf(pod)
-		if node == "" || podset.Terminal(pod) && pod.DeletionTimestamp != nil {
+		if node == "" || podset.Ended(pod) && pod.DeletionTimestamp != nil {
 			o.others = append(o.others, pod) // of no node, or ended and on its way
 			continue
 		}

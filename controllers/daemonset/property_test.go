@@ -54,6 +54,9 @@ func (w *world) judge(nodes, most int, surge bool) func(store.Txn) string {
 		for _, p := range w.livePods() {
 			before[p.Name] = p
 			n := nodeOf(p)
+			if podset.Ended(p) && p.DeletionTimestamp != nil {
+				continue // it runs no more
+			}
 			if there[n] == nil {
 				there[n] = map[string]bool{}
 			}
