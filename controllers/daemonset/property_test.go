@@ -86,6 +86,9 @@ func (w *world) judge(nodes, most int, surge bool) func(store.Txn) string {
 					return fmt.Sprintf("a pod is made for %s, which has %d", n, stay)
 				}
 			case op.Verb == store.Delete || p.DeletionTimestamp != nil:
+				if there[n] != nil {
+					there[n][p.Name] = false
+				}
 				if was := before[p.Name]; was != nil && is(was) {
 					deleted = true
 					available[n]--
