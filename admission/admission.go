@@ -10,6 +10,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -38,6 +39,14 @@ type Facts struct {
 	Namespace *corev1.Namespace
 	// PriorityClasses are those there are; a new pod gets its priority from them.
 	PriorityClasses []api.Object
+}
+
+// FactsFor are the facts for what is written into a namespace, which is nil when there
+// is none.
+func FactsFor(namespace *corev1.Namespace, r interface {
+	List(gr schema.GroupResource, namespace string) []api.Object
+}) Facts {
+	return Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), "")}
 }
 
 // Admit returns the object to write or the reason why it may not be written. The

@@ -248,9 +248,6 @@ func (d *decoder) decode(k Kind, m map[string]any, first Place, where func(strin
 		obj.SetNamespace(d.opts.DefaultNamespace)
 	}
 	Scheme().Default(obj)
-	for _, e := range unrunnable(k, obj) {
-		warn(e.Field, e.Detail+"; nothing runs the template in this version, and one that does will refuse it")
-	}
 	out.Object, out.Hash = obj, ManifestHash(m)
 	d.manifests = append(d.manifests, out)
 }

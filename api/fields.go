@@ -55,7 +55,7 @@ func PodSpecPath(k Kind) string {
 	switch k.Kind {
 	case "Pod":
 		return "spec"
-	case "ReplicaSet", "ReplicationController", "Deployment", "Job":
+	case "ReplicaSet", "ReplicationController", "Deployment", "StatefulSet", "DaemonSet", "Job":
 		return "spec.template.spec"
 	case "CronJob":
 		return "spec.jobTemplate.spec.template.spec"

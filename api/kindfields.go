@@ -57,6 +57,16 @@ func objectRules(k Kind) []FieldRule {
 		return slices.Concat(
 			acted("spec.", "replicas minReadySeconds revisionHistoryLimit progressDeadlineSeconds paused strategy.type strategy.rollingUpdate.maxSurge strategy.rollingUpdate.maxUnavailable"),
 			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
+	case "StatefulSet":
+		return slices.Concat(
+			acted("spec.", "replicas serviceName podManagementPolicy ordinals.start minReadySeconds revisionHistoryLimit updateStrategy.type updateStrategy.rollingUpdate.partition updateStrategy.rollingUpdate.maxUnavailable"),
+			refused("volumes are not mounted", "spec.", "volumeClaimTemplates"),
+			acted("spec.persistentVolumeClaimRetentionPolicy.", "whenDeleted whenScaled"),
+			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
+	case "DaemonSet":
+		return slices.Concat(
+			acted("spec.", "minReadySeconds revisionHistoryLimit updateStrategy.type updateStrategy.rollingUpdate.maxSurge updateStrategy.rollingUpdate.maxUnavailable"),
+			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
 	case "Job":
 		return jobRules("spec")
 	case "CronJob":

@@ -56,9 +56,13 @@ func ServiceAccounts() schema.GroupResource        { return gr("", "serviceaccou
 func Events() schema.GroupResource                 { return gr("", "events") }
 func Services() schema.GroupResource               { return gr("", "services") }
 func Endpoints() schema.GroupResource              { return gr("", "endpoints") }
+func PersistentVolumeClaims() schema.GroupResource { return gr("", "persistentvolumeclaims") }
 func ReplicationControllers() schema.GroupResource { return gr("", "replicationcontrollers") }
 func ReplicaSets() schema.GroupResource            { return gr("apps", "replicasets") }
 func Deployments() schema.GroupResource            { return gr("apps", "deployments") }
+func StatefulSets() schema.GroupResource           { return gr("apps", "statefulsets") }
+func DaemonSets() schema.GroupResource             { return gr("apps", "daemonsets") }
+func ControllerRevisions() schema.GroupResource    { return gr("apps", "controllerrevisions") }
 func Jobs() schema.GroupResource                   { return gr("batch", "jobs") }
 func CronJobs() schema.GroupResource               { return gr("batch", "cronjobs") }
 func EndpointSlices() schema.GroupResource         { return gr("discovery.k8s.io", "endpointslices") }
@@ -100,6 +104,9 @@ var table = sync.OnceValue(func() []Kind {
 		k("", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, declared),
 		k("apps", "ReplicaSet", "replicasets", &appsv1.ReplicaSet{}, declared),
 		k("apps", "Deployment", "deployments", &appsv1.Deployment{}, declared),
+		k("apps", "StatefulSet", "statefulsets", &appsv1.StatefulSet{}, declared),
+		k("apps", "DaemonSet", "daemonsets", &appsv1.DaemonSet{}, declared),
+		k("apps", "ControllerRevision", "controllerrevisions", &appsv1.ControllerRevision{}),
 		k("batch", "Job", "jobs", &batchv1.Job{}, declared),
 		k("batch", "CronJob", "cronjobs", &batchv1.CronJob{}, declared),
 		k("discovery.k8s.io", "EndpointSlice", "endpointslices", &discoveryv1.EndpointSlice{}, declared),

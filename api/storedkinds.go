@@ -1,7 +1,6 @@
 package api
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -48,8 +47,6 @@ func storedKinds() []Kind {
 		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
 		k("v1", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, "namespaces have no limits", "what it bounds is unbounded"),
 		cluster(k("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", &apiextensionsv1.CustomResourceDefinition{}, "objects of the kind that it defines are not served, and a commit that has one is judged for it", "")),
-		k("apps/v1", "DaemonSet", "daemonsets", &appsv1.DaemonSet{}, "no pods are made of it", "its workload does not run"),
-		k("apps/v1", "StatefulSet", "statefulsets", &appsv1.StatefulSet{}, "no pods are made of it", "its workload does not run"),
 		k("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}, "its workload runs with the replicas that the manifest says", ""),
 		k("networking.k8s.io/v1", "Ingress", "ingresses", &networkingv1.Ingress{}, "requests are not routed by their host and path", "nobody reaches what it opens (a Service of type LoadBalancer or NodePort is reached)"),
 		cluster(k("networking.k8s.io/v1", "IngressClass", "ingressclasses", &networkingv1.IngressClass{}, "it only says who serves an Ingress, which is not served", "")),

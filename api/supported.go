@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -141,30 +139,6 @@ func Unsupported(obj Object) field.ErrorList {
 	}
 	var u unsupported
 	u.walk(ruleTrees()[k.Kind], nil, doc)
-	return u.errs
-}
-
-// unrunnable lists the fields of the pod template of a stored kind that this version
-// would refuse in a kind that makes pods.
-func unrunnable(k Kind, obj Object) field.ErrorList {
-	if !k.Told {
-		return nil
-	}
-	var spec *corev1.PodSpec
-	switch o := obj.(type) {
-	case *appsv1.StatefulSet:
-		spec = &o.Spec.Template.Spec
-	case *appsv1.DaemonSet:
-		spec = &o.Spec.Template.Spec
-	default:
-		return nil
-	}
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return field.ErrorList{field.InternalError(nil, err)}
-	}
-	var u unsupported
-	u.walk(ruleTrees()["Pod"].next["spec"], field.NewPath("spec", "template", "spec"), doc)
 	return u.errs
 }
 

@@ -138,6 +138,12 @@ func validateNew(obj runtime.Object) field.ErrorList {
 		return appsvalidation.ValidateReplicaSet(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *apps.Deployment:
 		return appsvalidation.ValidateDeployment(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.DaemonSet:
+		return appsvalidation.ValidateDaemonSet(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.StatefulSet:
+		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{}, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.ControllerRevision:
+		return appsvalidation.ValidateControllerRevisionCreate(o)
 	case *batch.Job:
 		return batchvalidation.ValidateJobCreate(o, jobOptions(o, nil))
 	case *batch.CronJob:
@@ -183,6 +189,20 @@ func validateChange(obj, old runtime.Object) field.ErrorList {
 	case *apps.Deployment:
 		was := old.(*apps.Deployment)
 		return appsvalidation.ValidateDeploymentUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))
+	case *apps.DaemonSet:
+		was := old.(*apps.DaemonSet)
+		opts := pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template)
+		opts.AllowInvalidLabelValueInSelector = opts.AllowInvalidLabelValueInSelector || metavalidation.LabelSelectorHasInvalidLabelValue(was.Spec.Selector)
+		return appsvalidation.ValidateDaemonSetUpdate(o, was, opts)
+	case *apps.StatefulSet:
+		was := old.(*apps.StatefulSet)
+		set := appsvalidation.StatefulSetValidationOptions{ // what cannot be changed is not held against a change
+			AllowInvalidServiceName: true, SkipValidateVolumeClaimTemplates: true,
+			AllowStatefulSetRecreateStrategy: was.Spec.UpdateStrategy.Type == apps.RecreateStatefulSetStrategyType,
+		}
+		return appsvalidation.ValidateStatefulSetUpdate(o, was, set, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))
+	case *apps.ControllerRevision:
+		return appsvalidation.ValidateControllerRevisionUpdate(o, old.(*apps.ControllerRevision))
 	case *batch.Job:
 		was := old.(*batch.Job)
 		return batchvalidation.ValidateJobUpdate(o, was, jobOptions(o, was))

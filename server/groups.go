@@ -14,8 +14,11 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericserver "k8s.io/apiserver/pkg/server"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+	controllerrevisionstorage "k8s.io/kubernetes/pkg/registry/apps/controllerrevision/storage"
+	daemonsetstorage "k8s.io/kubernetes/pkg/registry/apps/daemonset/storage"
 	deploymentstorage "k8s.io/kubernetes/pkg/registry/apps/deployment/storage"
 	replicasetstorage "k8s.io/kubernetes/pkg/registry/apps/replicaset/storage"
+	statefulsetstorage "k8s.io/kubernetes/pkg/registry/apps/statefulset/storage"
 	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
 	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectaccessreview"
 	cronjobstorage "k8s.io/kubernetes/pkg/registry/batch/cronjob/storage"
@@ -80,13 +83,12 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 		return err
 	}
 	maps.Copy(core, stored[""])
-	maps.Copy(apps, stored["apps"])
 	if err := server.InstallLegacyAPIGroup(genericserver.DefaultLegacyAPIPrefix, group("", core)); err != nil {
 		return fmt.Errorf("install the core group: %w", err)
 	}
 	var groups []*genericserver.APIGroupInfo
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		if name != "" && name != "apps" {
+		if name != "" {
 			groups = append(groups, group(name, stored[name]))
 		}
 	}
@@ -177,6 +179,18 @@ func appsResources(options generic.RESTOptionsGetter) (resources, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replicasets: %w", err)
 	}
+	statefulSets, err := statefulsetstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("statefulsets: %w", err)
+	}
+	daemonSets, daemonSetStatus, err := daemonsetstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("daemonsets: %w", err)
+	}
+	revisions, err := controllerrevisionstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("controllerrevisions: %w", err)
+	}
 	return resources{
 		api.Deployments().Resource: deployments.Deployment,
 		"deployments/status":       deployments.Status,
@@ -184,6 +198,13 @@ func appsResources(options generic.RESTOptionsGetter) (resources, error) {
 		api.ReplicaSets().Resource: replicaSets.ReplicaSet,
 		"replicasets/status":       replicaSets.Status,
 		"replicasets/scale":        replicaSets.Scale,
+
+		api.StatefulSets().Resource:        statefulSets.StatefulSet,
+		"statefulsets/status":              statefulSets.Status,
+		"statefulsets/scale":               statefulSets.Scale,
+		api.DaemonSets().Resource:          daemonSets,
+		"daemonsets/status":                daemonSetStatus,
+		api.ControllerRevisions().Resource: revisions,
 	}, nil
 }
 

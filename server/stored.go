@@ -18,8 +18,6 @@ import (
 	rbacinstall "k8s.io/kubernetes/pkg/apis/rbac/install"
 	schedulinginstall "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	storageinstall "k8s.io/kubernetes/pkg/apis/storage/install"
-	daemonsetstorage "k8s.io/kubernetes/pkg/registry/apps/daemonset/storage"
-	statefulsetstorage "k8s.io/kubernetes/pkg/registry/apps/statefulset/storage"
 	autoscalerstorage "k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler/storage"
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
@@ -79,10 +77,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	must("resourcequotas", err)
 	definitions, err := customresourcedefinition.NewREST(scheme, options)
 	must("customresourcedefinitions", err)
-	daemonSets, daemonSetStatus, err := daemonsetstorage.NewREST(options)
-	must("daemonsets", err)
-	statefulSets, err := statefulsetstorage.NewStorage(options)
-	must("statefulsets", err)
 	autoscalers, autoscalerStatus, err := autoscalerstorage.NewREST(options)
 	must("horizontalpodautoscalers", err)
 	ingresses, ingressStatus, err := ingressstorage.NewREST(options)
@@ -116,11 +110,7 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 			"resourcequotas": quotas, "resourcequotas/status": quotaStatus,
 		},
 		"apiextensions.k8s.io": {"customresourcedefinitions": definitionStorage{definitions.Store}},
-		"apps": {
-			"daemonsets": daemonSets, "daemonsets/status": daemonSetStatus,
-			"statefulsets": statefulSets.StatefulSet, "statefulsets/status": statefulSets.Status, "statefulsets/scale": statefulSets.Scale,
-		},
-		"autoscaling": {"horizontalpodautoscalers": autoscalers, "horizontalpodautoscalers/status": autoscalerStatus},
+		"autoscaling":          {"horizontalpodautoscalers": autoscalers, "horizontalpodautoscalers/status": autoscalerStatus},
 		"networking.k8s.io": {
 			"ingresses": ingresses, "ingresses/status": ingressStatus,
 			"ingressclasses": ingressClasses, "networkpolicies": policies,

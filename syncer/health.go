@@ -43,6 +43,10 @@ func Health(obj api.Object, r store.Reader) (State, string) {
 		return replicaSetHealth(o, r)
 	case *corev1.ReplicationController:
 		return replicationHealth(o, r)
+	case *appsv1.StatefulSet:
+		return statefulSetHealth(o, r)
+	case *appsv1.DaemonSet:
+		return daemonSetHealth(o, r)
 	case *batchv1.Job:
 		return jobHealth(o, r)
 	case *batchv1.CronJob:

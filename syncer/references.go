@@ -48,6 +48,10 @@ func template(obj api.Object) (*corev1.PodTemplateSpec, string) {
 		return &o.Spec.Template, "spec.template."
 	case *corev1.ReplicationController:
 		return o.Spec.Template, "spec.template."
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template, "spec.template."
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template, "spec.template."
 	case *batchv1.Job:
 		return &o.Spec.Template, "spec.template."
 	case *batchv1.CronJob:

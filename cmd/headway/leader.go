@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"headway.dev/headway/controllers/cronjob"
+	"headway.dev/headway/controllers/daemonset"
 	"headway.dev/headway/controllers/deployment"
 	"headway.dev/headway/controllers/endpointslice"
 	"headway.dev/headway/controllers/garbage"
@@ -22,6 +23,7 @@ import (
 	"headway.dev/headway/controllers/namespace"
 	"headway.dev/headway/controllers/node"
 	"headway.dev/headway/controllers/replicaset"
+	"headway.dev/headway/controllers/statefulset"
 	"headway.dev/headway/scheduler"
 	"headway.dev/headway/store"
 )
@@ -55,6 +57,8 @@ func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() 
 	l.add("deployment", deployment.New(deployment.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("deployment"), Metrics: metrics}))
 	l.add("replicaset", replicaset.New(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicaset"), Metrics: metrics}))
 	l.add("replicationcontroller", replicaset.NewReplication(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicationcontroller"), Metrics: metrics}))
+	l.add("statefulset", statefulset.New(statefulset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("statefulset"), Metrics: metrics}))
+	l.add("daemonset", daemonset.New(daemonset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("daemonset"), Metrics: metrics}))
 	l.add("job", job.New(job.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("job"), Metrics: metrics}))
 	l.add("cronjob", cronjob.New(cronjob.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("cronjob"), Metrics: metrics}))
 	l.add("node", node.New(node.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("node"), Metrics: metrics}))

@@ -33,7 +33,7 @@ func (c *controller) admit(steps []Step, namespace string) (set string, err erro
 			ns, _ = c.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: namespace}).(*corev1.Namespace)
 		}
 		pod := podset.New(s.to, &s.to.Spec.Template)
-		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, admission.Facts{Namespace: ns, PriorityClasses: c.Store.List(api.PriorityClasses(), "")})
+		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, admission.FactsFor(ns, c.Store))
 		if err != nil {
 			return s.to.Name, err
 		}

@@ -135,7 +135,7 @@ func adopted(pod *corev1.Pod, job *batchv1.Job) store.Op {
 const indexVariable = "JOB_COMPLETION_INDEX"
 
 // model is a pod of the Job's template as it may enter, without name and index.
-func model(job *batchv1.Job, ns *corev1.Namespace) (*corev1.Pod, error) {
+func model(job *batchv1.Job, facts admission.Facts) (*corev1.Pod, error) {
 	pod := podset.New(job, &job.Spec.Template)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
@@ -147,7 +147,7 @@ func model(job *batchv1.Job, ns *corev1.Namespace) (*corev1.Pod, error) {
 			}
 		}
 	}
-	admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, admission.Facts{Namespace: ns})
+	admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, facts)
 	if err != nil {
 		return nil, err
 	}

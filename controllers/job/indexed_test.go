@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"headway.dev/headway/admission"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -227,7 +228,7 @@ func TestAPodOfAnIndex(t *testing.T) {
 		s.Template.Spec.Containers = append(s.Template.Spec.Containers, corev1.Container{Name: "own", Image: "i", Env: []corev1.EnvVar{{Name: indexVariable, Value: "mine"}}})
 	})
 	job.Name = strings.Repeat("j", 60)
-	m, err := model(job, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	m, err := model(job, admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

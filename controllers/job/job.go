@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/event"
 	"headway.dev/headway/internal/podset"
@@ -172,7 +173,7 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	var made *corev1.Pod
 	var refusal error
 	if created(p.steps) > 0 {
-		if made, refusal = model(p.job, ns); refusal != nil {
+		if made, refusal = model(p.job, admission.FactsFor(ns, c.Store)); refusal != nil {
 			o.refused = refusal.Error()
 			p = decide(o, now)
 		}

@@ -140,7 +140,7 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		o.orphans = append(o.orphans, obj.(*corev1.Pod))
 	}
 	steps := plan(o, now)
-	refusal := admit(owner, set, steps, admission.Facts{Namespace: ns, PriorityClasses: c.Store.List(api.PriorityClasses(), "")})
+	refusal := admit(owner, set, steps, admission.FactsFor(ns, c.Store))
 	if refusal != nil {
 		o.refused = refusal.Error()
 		steps = plan(o, now)
