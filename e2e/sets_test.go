@@ -66,7 +66,7 @@ func TestSets(t *testing.T) {
 	t.Parallel()
 	c := probing(t)
 	_, printed := c.deploy("one", map[string]string{"db.yaml": statefulSet("one"), "web.yaml": daemonSet("one")})
-	contains(t, "the push", printed, "StatefulSet default/db", "2/2 ready", "DaemonSet default/web", "1/1 ready")
+	contains(t, "the push", printed, "StatefulSet default/db  healthy", "DaemonSet default/web  healthy")
 	c.answers("one", 1)
 	identity := func(word string) map[string]string {
 		t.Helper()

@@ -24,7 +24,8 @@
 //     nodes lack one (R6), or when its successor is available. Beyond maxWitnesses
 //     pods, what is available is what the cache shows, since no transaction holds
 //     that many conditions.
-//   - Each transaction is conditioned on the DaemonSet.
+//   - Each transaction is conditioned on the DaemonSet, and one that creates or
+//     deletes pods writes it: of two decisions on one state one fails.
 //
 // Pods that failed are deleted, and so replaced, at once the first time and after
 // that with a back-off per node from one second to fifteen minutes. It is forgotten

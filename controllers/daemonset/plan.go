@@ -297,11 +297,14 @@ func (d *decision) available(pod *corev1.Pod) bool {
 	return ok
 }
 
-// report ends the plan: the status as it is once all steps are done.
+// report ends the plan: the status as it is once all steps are done. A plan that
+// creates or deletes pods always writes the set, so that of two decisions on one
+// state one fails.
 func (d *decision) report() {
 	to := *d.set
 	to.Status = d.status()
-	if equality.Semantic.DeepEqual(to.Status, d.set.Status) {
+	moves := slices.ContainsFunc(d.steps, func(s Step) bool { return s.Verb == create || s.Verb == remove })
+	if !moves && equality.Semantic.DeepEqual(to.Status, d.set.Status) {
 		if len(d.steps) > 0 {
 			d.conditions = append(d.conditions, d.set)
 		}

@@ -18,7 +18,8 @@
 //   - A rolling update deletes an available pod only while fewer than
 //     maxUnavailable are not (R6). Beyond maxWitnesses pods, what is available is
 //     what the cache shows, since no transaction holds that many conditions.
-//   - Each transaction is conditioned on the StatefulSet.
+//   - Each transaction is conditioned on the StatefulSet, and one that creates or
+//     deletes pods writes it: of two decisions on one state one fails.
 //
 // Where a rollout would be stuck for ever in Kubernetes, this one goes on (R13,
 // kubernetes/kubernetes#67250): a pod that is not ready and of a revision that is
