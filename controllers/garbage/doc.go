@@ -1,6 +1,6 @@
 // Package garbage removes what nobody owns or wants any more: objects whose owners
-// are gone, objects that only wait for the removal of their dependents, events that
-// are old, and pods that ended and pile up.
+// are gone, objects that only wait for the removal of their dependents, and events
+// that are old. Pods that ended, or that nobody will end, are controllers/podgarbage's.
 //
 // Reads: every kind; of most objects only the metadata.
 //

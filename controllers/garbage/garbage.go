@@ -50,12 +50,12 @@ func New(cfg Config) *reconcile.Loop {
 	})
 }
 
-// The sweeps are keys without a name.
-func sweepKey(gr schema.GroupResource) reconcile.Key { return store.Key{GroupResource: gr} }
+// sweepKey is the key of the look at all events.
+func sweepKey() reconcile.Key { return store.Key{GroupResource: api.Events()} }
 
 // list looks at all metadata for owners that are gone and objects that wait.
 func (c *controller) list() []reconcile.Key {
-	keys := []reconcile.Key{sweepKey(api.Events()), sweepKey(api.Pods())}
+	keys := []reconcile.Key{sweepKey()}
 	for _, k := range api.Kinds() {
 		if k.GroupResource() == api.Events() {
 			continue
@@ -168,7 +168,7 @@ func (c *controller) waits(key store.Key) bool {
 // is done in the next, at once.
 func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if key.Name == "" {
-		return c.sweep(ctx, key.GroupResource)
+		return c.sweep(ctx)
 	}
 	now := c.Now()
 	owner := c.Store.Get(key)

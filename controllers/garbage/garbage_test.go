@@ -307,7 +307,7 @@ func TestOldEventsGo(t *testing.T) {
 		w.commit(store.Create, &corev1.Event{ObjectMeta: meta(fmt.Sprintf("e%03d", i)), LastTimestamp: at})
 	}
 	w.now = w.now.Add(100 * time.Minute)
-	w.loop.Wake(sweepKey(api.Events()))
+	w.loop.Wake(sweepKey())
 	w.settle()
 	if n := len(w.st.List(api.Events(), "")); n != 159 {
 		t.Errorf("%d events are left, want 159: those of the last hour and later", n)
@@ -317,22 +317,14 @@ func TestOldEventsGo(t *testing.T) {
 	}
 }
 
-func TestEventsAndEndedPodsAreBounded(t *testing.T) {
+func TestEventsAreBounded(t *testing.T) {
 	now := time.Now()
-	var events, pods []api.Object
+	var events []api.Object
 	for i := range maxEvents + 7 {
 		events = append(events, &corev1.Event{LastTimestamp: metav1.NewTime(now.Add(-time.Duration(i) * time.Millisecond))})
 	}
 	if steps, _ := planEvents(events, now); len(steps) != 7 || steps[0].Object != events[len(events)-1] {
 		t.Errorf("%d events go, want the 7 oldest", len(steps))
-	}
-	for i := range maxEnded + 3 {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Duration(i) * time.Second))}}
-		p.Status.Phase = corev1.PodFailed
-		pods = append(pods, p, &corev1.Pod{})
-	}
-	if steps, _ := planEnded(pods); len(steps) != 3 || steps[0].Object != pods[len(pods)-2] {
-		t.Errorf("%d pods go, want the 3 oldest that ended", len(steps))
 	}
 }
 

@@ -8,37 +8,26 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/event"
-	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/reconcile"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Bounds of what is kept.
-const (
-	maxEvents = 5000
-	maxEnded  = 1000 // pods
-)
+// maxEvents is how many events are kept.
+const maxEvents = 5000
 
-// Pauses between sweeps. A sweep costs a look at every event or pod, so it comes
-// seldom, and much more seldom while there is nothing to sweep.
+// Pauses between sweeps. A sweep costs a look at every event, so it comes seldom,
+// and much more seldom while there is nothing to sweep.
 const (
 	sweepSoonest = time.Minute
 	sweepLatest  = 15 * time.Minute
 )
 
-func (c *controller) sweep(ctx context.Context, gr schema.GroupResource) error {
+func (c *controller) sweep(ctx context.Context) error {
 	now := c.Now()
-	var steps []Step
-	var wait time.Duration
-	if gr == api.Events() {
-		steps, wait = planEvents(c.Store.List(gr, ""), now)
-	} else {
-		steps, wait = planEnded(c.Store.List(gr, ""))
-	}
+	steps, wait := planEvents(c.Store.List(api.Events(), ""), now)
 	for batch := range slices.Chunk(steps, perTxn) {
 		if err := c.apply(ctx, plan{steps: batch}, now); err != nil {
-			return fmt.Errorf("sweep %s: %w", gr, err)
+			return fmt.Errorf("sweep events: %w", err)
 		}
 	}
 	return reconcile.After(wait, "the next sweep")
@@ -75,26 +64,4 @@ func lastSeen(obj api.Object) time.Time {
 		last = e.Series.LastObservedTime.Time
 	}
 	return last
-}
-
-// planEnded removes the oldest of the pods that ended, beyond maxEnded. Pods that
-// a finalizer holds have not been counted by their controller yet. wait is short
-// while the bound is near.
-func planEnded(objects []api.Object) (steps []Step, wait time.Duration) {
-	var ended []api.Object
-	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok && podset.Terminal(pod) && len(pod.Finalizers) == 0 {
-			ended = append(ended, pod)
-		}
-	}
-	if len(ended) < maxEnded/2 {
-		return nil, sweepLatest
-	}
-	slices.SortStableFunc(ended, func(a, b api.Object) int {
-		return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
-	})
-	for _, obj := range ended[:max(0, len(ended)-maxEnded)] {
-		steps = append(steps, Step{Verb: remove, Object: obj, Reason: "too many ended pods are kept"})
-	}
-	return steps, sweepSoonest
 }

@@ -36,12 +36,14 @@ type controller struct {
 	Config
 	events *event.Recorder
 	lost   map[string]time.Time // when a node's lease was first seen gone; one worker only
+	last   map[string]time.Time // when a node of a zone was tainted last; one worker only
+	halted bool                 // no node is ready; one worker only
 }
 
 // New returns the loop of Nodes. It keeps the times at which leases were seen to
 // vanish, so it works one key at a time.
 func New(cfg Config) *reconcile.Loop {
-	c := &controller{Config: cfg, lost: map[string]time.Time{},
+	c := &controller{Config: cfg, lost: map[string]time.Time{}, last: map[string]time.Time{},
 		events: &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: "node-controller", Log: cfg.Log}}
 	return reconcile.New(reconcile.Config{
 		Name:       "node",
@@ -50,9 +52,9 @@ func New(cfg Config) *reconcile.Loop {
 		Now:        cfg.Now,
 		Log:        cfg.Log,
 		Metrics:    cfg.Metrics,
-		List:       func() []reconcile.Key { return reconcile.Keys(cfg.Store, api.Nodes()) },
+		List:       func() []reconcile.Key { return append(reconcile.Keys(cfg.Store, api.Nodes()), allNodes()) },
 		Watches: []reconcile.Watch{
-			reconcile.Itself(api.Nodes()),
+			{Resource: api.Nodes(), Keys: concerned},
 			{Resource: api.Leases(), Keys: func(e store.Event) []reconcile.Key {
 				if e.Key.Namespace != corev1.NamespaceNodeLease {
 					return nil
@@ -63,8 +65,24 @@ func New(cfg Config) *reconcile.Loop {
 	})
 }
 
-// Reconcile observes, decides and acts for one node.
+// allNodes is the key of the pass over all nodes.
+func allNodes() reconcile.Key { return store.Key{GroupResource: api.Nodes()} }
+
+// concerned wakes the node, and the pass over all when it may decide otherwise.
+func concerned(e store.Event) []reconcile.Key {
+	was, _ := e.Previous.(*corev1.Node)
+	is, _ := e.Object.(*corev1.Node)
+	if was != nil && is != nil && ready(was) == ready(is) && (evictedSince(was) == nil) == (evictedSince(is) == nil) {
+		return []reconcile.Key{e.Key}
+	}
+	return []reconcile.Key{e.Key, allNodes()}
+}
+
+// Reconcile observes, decides and acts for one node, or makes the pass over all.
 func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
+	if key == allNodes() {
+		return c.pass(ctx)
+	}
 	node, ok := c.Store.Get(key).(*corev1.Node)
 	if !ok {
 		delete(c.lost, key.Name)
@@ -91,7 +109,7 @@ func (c *controller) apply(ctx context.Context, o observed, p plan) error {
 	node := o.node
 	var absent []api.Object
 	if !o.lease {
-		absent = []api.Object{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node.Name}}}
+		absent = noLease(node)
 	}
 	if p.node != nil {
 		t := store.Txn{Fence: c.Fence(), If: absent, Ops: []store.Op{{Verb: store.Update, Object: p.node}}}
@@ -113,6 +131,46 @@ func (c *controller) apply(ctx context.Context, o observed, p plan) error {
 			return fmt.Errorf("mark the pods of node %s: %w", o.node.Name, err)
 		}
 		p.pods = p.pods[n:]
+	}
+	return nil
+}
+
+// noLease is the condition that a node has no lease.
+func noLease(node *corev1.Node) []api.Object {
+	return []api.Object{&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node.Name}}}
+}
+
+// pass writes what planPace decides, a transaction for each node: one that changed
+// meanwhile holds up no other.
+func (c *controller) pass(ctx context.Context) error {
+	now := c.Now()
+	var nodes []*corev1.Node
+	for _, obj := range c.Store.List(api.Nodes(), "") {
+		nodes = append(nodes, obj.(*corev1.Node))
+	}
+	p := planPace(nodes, c.last, now)
+	if p.stopped != c.halted {
+		c.halted = p.stopped
+		if c.Log != nil && p.stopped {
+			c.Log.Warn("no node is ready, so no pod is evicted", "nodes", len(nodes))
+		} else if c.Log != nil {
+			c.Log.Info("nodes are ready again, so pods of those that are not are evicted in their turn")
+		}
+	}
+	for _, node := range p.nodes {
+		t := store.Txn{Fence: c.Fence(), Ops: []store.Op{{Verb: store.Update, Object: node}}}
+		if ready(node) == corev1.ConditionUnknown && !p.stopped {
+			t.If = noLease(node)
+		}
+		if _, err := c.Store.Commit(ctx, t); err != nil {
+			return fmt.Errorf("taint node %s: %w", node.Name, err)
+		}
+		if !p.stopped {
+			c.last[zoneOf(node)] = now
+		}
+	}
+	if p.again > 0 {
+		return reconcile.After(p.again, "the turn of the next node that is not ready")
 	}
 	return nil
 }

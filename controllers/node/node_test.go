@@ -53,6 +53,15 @@ func (f *fixture) pod() *corev1.Pod {
 	return f.st.Get(store.Key{GroupResource: api.Pods(), Namespace: "default", Name: "p"}).(*corev1.Pod)
 }
 
+// healthy adds another node, so that not all are lost.
+func (f *fixture) healthy() {
+	f.t.Helper()
+	other := readyNode()
+	other.Name, other.UID = "n2", "other-uid"
+	f.commit(store.Create, other)
+	f.commit(store.Create, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n2"}})
+}
+
 func readyNode() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
@@ -60,6 +69,7 @@ func readyNode() *corev1.Node {
 
 func TestLostNodeIsNotReadyAndComesBack(t *testing.T) {
 	f := setUp(t)
+	f.healthy()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n1"}}
 	f.commit(store.Create, readyNode())
 	f.commit(store.Create, lease)

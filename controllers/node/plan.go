@@ -22,16 +22,14 @@ type plan struct {
 	reason string // of the event: NodeNotReady, NodeReady; "" for none
 }
 
-// decide is the whole logic.
+// decide is the whole logic of one node.
 func decide(o observed, now time.Time) plan {
 	node := o.node.DeepCopy()
 	changed := false
 	if !o.lease {
 		changed = unknown(node, now)
 	}
-	status := ready(node)
-	changed = taint(node, corev1.TaintNodeUnreachable, status == corev1.ConditionUnknown, now) || changed
-	changed = taint(node, corev1.TaintNodeNotReady, status == corev1.ConditionFalse, now) || changed
+	changed = retaint(node, now) || changed
 	var p plan
 	if changed {
 		p.node = node
@@ -73,40 +71,24 @@ func unknown(node *corev1.Node, now time.Time) (changed bool) {
 	return changed
 }
 
-func ready(node *corev1.Node) corev1.ConditionStatus {
+// condition is the status of a node's condition; a node that never said whether it
+// is ready is not.
+func condition(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
 	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type == t {
 			return c.Status
 		}
 	}
-	return corev1.ConditionFalse
-}
-
-// taint brings the two taints of one key to what they should be.
-func taint(node *corev1.Node, key string, wanted bool, now time.Time) (changed bool) {
-	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
-		at := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
-		switch {
-		case wanted && at < 0:
-			added := metav1.NewTime(now.Truncate(time.Second))
-			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: effect, TimeAdded: &added})
-			changed = true
-		case !wanted && at >= 0:
-			node.Spec.Taints = slices.Delete(node.Spec.Taints, at, at+1)
-			changed = true
-		}
+	if t == corev1.NodeReady {
+		return corev1.ConditionFalse
 	}
-	return changed
+	return ""
 }
 
-func tainted(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
-	})
-}
+func ready(node *corev1.Node) corev1.ConditionStatus { return condition(node, corev1.NodeReady) }
 
 // unready returns the pod with its Ready condition False, if it was True: nobody
-// can vouch for it.
+// can vouch for it. Its containers may well go on running (R9).
 func unready(pod *corev1.Pod, now time.Time) (*corev1.Pod, bool) {
 	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	if at < 0 || pod.Status.Conditions[at].Status != corev1.ConditionTrue {
@@ -115,6 +97,6 @@ func unready(pod *corev1.Pod, now time.Time) (*corev1.Pod, bool) {
 	out := pod.DeepCopy()
 	c := &out.Status.Conditions[at]
 	c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(now.Truncate(time.Second))
-	c.Reason, c.Message = "NodeLost", "The node's agent stopped renewing its lease."
+	c.Reason, c.Message = "NodeLost", "The node's agent stopped renewing its lease; the containers may still be running."
 	return out, true
 }
