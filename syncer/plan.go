@@ -95,8 +95,10 @@ func Plan(o Observed, now time.Time) ([]Step, []api.Problem) {
 	for _, m := range o.Desired {
 		p.declared[keyOf(m)] = m
 	}
-	for key, m := range p.declared {
-		p.object(m, key)
+	for _, m := range o.Desired { // in an order that does not change: what is new is given its uid here
+		if key := keyOf(m); p.declared[key] == m {
+			p.object(m, key)
+		}
 	}
 	// By key, and the steps of one object in their order.
 	slices.SortStableFunc(p.steps, func(a, b Step) int { return compareKeys(a.Key, b.Key) })
