@@ -101,9 +101,7 @@ func TestSets(t *testing.T) {
 	// A revision that cannot start, and its revert.
 	c.write(map[string]string{"db.yaml": strings.Replace(statefulSet("three"), "args: [serve]", "command: [/not-there]", 1)})
 	c.commit("three")
-	if out, err := c.push(); err != nil {
-		t.Fatalf("push: %v\n%s", err, out)
-	}
+	held := c.hold() // it follows the rollout until the next commit
 	eventually(t, "db-1 to be stuck", func() error {
 		s, p := get[appsv1.StatefulSet](c, "statefulset", "db"), get[corev1.Pod](c, "pod", "db-1")
 		if s.Status.UpdatedReplicas != 1 || s.Status.ReadyReplicas != 1 || p.Labels["controller-revision-hash"] != s.Status.UpdateRevision || len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].State.Waiting == nil {
@@ -116,6 +114,7 @@ func TestSets(t *testing.T) {
 	if err != nil {
 		t.Fatalf("push: %v\n%s", err, out)
 	}
+	contains(t, "the push of what got stuck", held(), "superseded by commit")
 	c.healthy(strings.TrimSpace(c.git("rev-parse", "HEAD")))
 	again := identity("two")
 	if again["db-0"] != after["db-0"] || again["db-1"] == after["db-1"] {
