@@ -108,7 +108,7 @@ func (s *server) boot() {
 		{"garbage", garbage.New(garbage.Config{Store: own("garbage"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/garbage")})},
 		{"deployment", deployment.New(deployment.Config{Store: own("deployment"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/deployment"), Random: w.rand.Uint64})},
 		{"replicaset", replicaset.New(replicaset.Config{Store: own("replicaset"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/replicaset"), Random: w.rand.Uint64})},
-		{"job", job.New(job.Config{Store: own("job"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/job"), Suffix: w.suffix})},
+		{"job", job.New(job.Config{Store: own("job"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/job"), Random: w.rand.Uint64})},
 		{"cronjob", cronjob.New(cronjob.Config{Store: own("cronjob"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/cronjob")})},
 		{"node", nodecontroller.New(nodecontroller.Config{Store: own("node"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/node")})},
 		{"scheduler", scheduler.New(scheduler.Config{Store: own("scheduler"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/scheduler")})},

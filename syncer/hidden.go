@@ -25,11 +25,7 @@ func (c *scene) checkHidden(m *api.Manifest, at string, p balancedPort, f *findi
 	if where := c.apiAt(p); where != "" {
 		f.add(ruleBalancer, problem(m, at, fmt.Sprintf("the API listens on port %s of the nodes, at %s: agents and kubectl would reach the Service instead; give it another port, or the type ClusterIP", p, where)))
 	}
-	switch by, network := c.hostPortOf(p); {
-	case by == "":
-	case network:
-		f.add(ruleHidden, problem(m, at, fmt.Sprintf("pods of %s listen on port %s of their node: what is sent there goes to this Service instead", by, p)))
-	default:
+	if by := c.hostPortOf(p); by != "" {
 		f.add(ruleHidden, problem(m, at, fmt.Sprintf("pods of %s have port %s of their node as hostPort: what is sent to this Service there goes to them", by, p)))
 	}
 }
@@ -68,12 +64,11 @@ func (c *scene) isNode(address string) bool {
 	return false
 }
 
-// hostPortOf names an object, declared or live, whose pods have a port of their node,
-// and says whether they have it since they use the node's network.
-func (c *scene) hostPortOf(p balancedPort) (name string, network bool) {
+// hostPortOf names an object, declared or live, whose pods have a port of their node.
+func (c *scene) hostPortOf(p balancedPort) string {
 	for _, m := range c.desired.list {
-		if has, network := hasHostPort(m.Object, p); has {
-			return c.nameOf(keyOf(m)), network
+		if hasHostPort(m.Object, p) {
+			return c.nameOf(keyOf(m))
 		}
 	}
 	for _, k := range api.Kinds() {
@@ -85,18 +80,18 @@ func (c *scene) hostPortOf(p balancedPort) (name string, network bool) {
 			if _, leaves := c.gone[key]; leaves || metav1.GetControllerOfNoCopy(obj) != nil || c.desired.manifest(key) != nil {
 				continue
 			}
-			if has, network := hasHostPort(obj, p); has {
-				return c.nameOf(key), network
+			if hasHostPort(obj, p) {
+				return c.nameOf(key)
 			}
 		}
 	}
-	return "", false
+	return ""
 }
 
-func hasHostPort(obj api.Object, p balancedPort) (has, network bool) {
+func hasHostPort(obj api.Object, p balancedPort) bool {
 	t, _ := template(obj)
 	if t == nil {
-		return false, false
+		return false
 	}
 	for _, container := range t.Spec.Containers {
 		for _, port := range container.Ports {
@@ -104,9 +99,9 @@ func hasHostPort(obj api.Object, p balancedPort) (has, network bool) {
 				continue
 			}
 			if port.HostPort == p.number && cmp.Or(port.Protocol, corev1.ProtocolTCP) == p.protocol {
-				return true, t.Spec.HostNetwork
+				return true
 			}
 		}
 	}
-	return false, false
+	return false
 }

@@ -153,6 +153,9 @@ func (w *world) judge(t store.Txn, was state) {
 	}
 	active, taken := 0, map[int]bool{}
 	for _, p := range is.pods {
+		if !metav1.IsControlledBy(p, is.job) {
+			continue // let go
+		}
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || failed(p, onlyFailed(is.job)) {
 			continue
 		}
