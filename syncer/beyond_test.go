@@ -182,6 +182,12 @@ func TestEveryRule(t *testing.T) {
 				f.add(ruleOutside, p)
 			}
 		}, "source team may not write to namespace default: its entry in the configuration of the main source names a, b"},
+		{ruleOutside, nil, func(_ *scene, f *findings) {
+			w := newWorld(t, func(c *Config) { c.Source, c.Spec.Namespaces = "team", []string{"default"} })
+			for _, p := range w.s.limit(&Rendered{Manifests: []*api.Manifest{manifest(t, external("x", 80)), manifest(t, balancer("b", 80))}}) {
+				f.add(ruleOutside, p)
+			}
+		}, "spec.externalIPs: source team may not take addresses from the pods of other namespaces, which would reach this Service by them"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			seen[tt.rule] = true

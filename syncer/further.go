@@ -6,6 +6,7 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // borders adds to what a plan is made from whose the objects are that other sources
@@ -124,7 +125,13 @@ func (s *Syncer) limit(r *Rendered) []api.Problem {
 	}
 	r.Manifests = slices.DeleteFunc(slices.Clone(r.Manifests), func(m *api.Manifest) bool {
 		key := keyOf(m)
-		if spec.WritesTo(key.Namespace) {
+		svc, _ := m.Object.(*corev1.Service)
+		switch {
+		case spec.WritesTo(key.Namespace) && svc != nil && len(svc.Spec.ExternalIPs) > 0 && !spec.WritesTo(""):
+			// The pods of every namespace, and the nodes, reach the Service by them.
+			out = append(out, problem(m, "spec.externalIPs", fmt.Sprintf("source %s may not take addresses from the pods of other namespaces, which would reach this Service by them: take them out, or declare the Service in the main source", s.cfg.Source)))
+			return true
+		case spec.WritesTo(key.Namespace):
 			return false
 		}
 		field, what := "metadata.namespace", spaceName(key.Namespace)
