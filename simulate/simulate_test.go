@@ -99,9 +99,9 @@ func TestQuiet(t *testing.T) {
 
 // TestSimulate runs the same seeds every time.
 func TestSimulate(t *testing.T) {
-	n := uint64(60)
+	n := uint64(100)
 	if testing.Short() {
-		n = 25
+		n = 10
 	}
 	s := newSum()
 	for seed := uint64(1); seed <= n && len(s.failed) < 3; seed++ {
