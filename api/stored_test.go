@@ -31,11 +31,9 @@ func storedCases() map[string]storedCase {
 	binding := "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: ServiceAccount, name: a, namespace: default}]\n"
 	noName := map[string]string{"kind: ClusterRole, → kind: Nobody,": `roleRef.kind: Unsupported value: "Nobody"`}
 	return map[string]storedCase{
-		"LimitRange":               {"apiVersion: v1\nkind: LimitRange\nmetadata: {name: a}\nspec: {limits: [{type: Container, max: {cpu: 2}}]}\n", map[string]string{"max: { → min: {cpu: 3}, max: {": "spec.limits[0].min[cpu]: Invalid value"}},
 		"PersistentVolume":         {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}\n", map[string]string{"[ReadWriteOnce] → [Sometimes]": "spec.accessModes: Unsupported value"}},
 		"PersistentVolumeClaim":    {"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n", map[string]string{"{storage: 1Gi} → {}": "spec.resources[storage]: Required value"}},
 		"ReplicationController":    {"apiVersion: v1\nkind: ReplicationController\nmetadata: {name: a}\nspec:\n  replicas: 2\n  template:\n    metadata: {labels: {app: a}}\n    spec: {containers: [{name: c, image: i}]}\n", map[string]string{"image: i → image: ''": "spec.template.spec.containers[0].image: Required value", "replicas: 2 → replicas: -2": "spec.replicas: Invalid value: -2"}},
-		"ResourceQuota":            {"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: a}\nspec: {hard: {pods: 4}}\n", map[string]string{"pods: 4 → pods: -4": "spec.hard[pods]: Invalid value"}},
 		"CustomResourceDefinition": {"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: as.example.org}\nspec:\n  group: example.org\n  names: {plural: as, kind: A}\n  scope: Namespaced\n  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}]\n", map[string]string{"plural: as → plural: bs": `metadata.name: Invalid value: "as.example.org": must be spec.names.plural+"."+spec.group`, "{type: object, x- → {type: any, x-": "Unsupported value", "storage: true → storage: false": "spec.versions: Invalid value"}},
 		"DaemonSet":                {"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a}\nspec:" + storedTemplate, map[string]string{"labels: {app: a} → labels: {app: b}": "spec.template.metadata.labels: Invalid value"}},
 		"StatefulSet":              {"apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: a}\nspec:\n  serviceName: a\n  volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]" + storedTemplate, map[string]string{"name: c, → name: C,": "spec.template.spec.containers[0].name: Invalid value", "selector: {m → selectors: {m": `spec.selectors: unknown field: did you mean "selector"?`}},
@@ -43,7 +41,6 @@ func storedCases() map[string]storedCase {
 		"Ingress":                  {"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\nspec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}\n", map[string]string{"path: / → path: x": "spec.rules[0].http.paths[0].path: Invalid value"}},
 		"IngressClass":             {"apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: example.org/a}\n", map[string]string{"example.org/a → a": "spec.controller: Invalid value"}},
 		"NetworkPolicy":            {"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n", map[string]string{"[Ingress] → [Sometimes]": "spec.policyTypes[0]: Unsupported value"}},
-		"PodDisruptionBudget":      {"apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: a}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: a}}}\n", map[string]string{"maxUnavailable: 1 → maxUnavailable: -1": "spec.maxUnavailable: Invalid value"}},
 		"ClusterRole":              {rbac + "kind: ClusterRole\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
 		"ClusterRoleBinding":       {rbac + "kind: ClusterRoleBinding\nmetadata: {name: a}\n" + binding, noName},
 		"Role":                     {rbac + "kind: Role\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
@@ -126,7 +123,7 @@ func TestStoredKindsThatMustBeAllowed(t *testing.T) {
 		}
 	}
 	slices.Sort(asked)
-	want := []string{"DaemonSet", "Ingress", "LimitRange", "NetworkPolicy", "PersistentVolumeClaim", "ReplicationController", "ResourceQuota", "StatefulSet"}
+	want := []string{"DaemonSet", "Ingress", "NetworkPolicy", "PersistentVolumeClaim", "ReplicationController", "StatefulSet"}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for: %v, want %v", asked, want)
 	}
