@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build up test check e2e bench deps tools generate clean
+.PHONY: help build up test check hunt simulate e2e bench deps tools generate clean
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -40,8 +40,14 @@ e2e: deps build ## only the end-to-end tests
 check: build ## format, vet, lint, architecture, generated files, unit tests
 	@scripts/check
 
+hunt: deps build ## property tests and fuzz targets with new random seeds, RUNS times
+	@scripts/hunt
+
 bench: deps build ## measure, and print the table of docs/benchmarks.md
 	@scripts/bench
+
+simulate: ## a whole cluster with faults, from seeds, until stopped: [SEED=N] [RUNS=N] [NODES=N]
+	@SEED='$(SEED)' RUNS='$(RUNS)' NODES='$(NODES)' scripts/simulate
 
 generate: ## write generated files anew
 	@$(GO) generate ./...

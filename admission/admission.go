@@ -3,11 +3,14 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"headway.dev/headway/api"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -34,6 +37,16 @@ type Facts struct {
 	// Namespace is the namespace that a namespaced object is in; nil when there is
 	// no such namespace.
 	Namespace *corev1.Namespace
+	// PriorityClasses are those there are; a new pod gets its priority from them.
+	PriorityClasses []api.Object
+}
+
+// FactsFor are the facts for what is written into a namespace, which is nil when there
+// is none.
+func FactsFor(namespace *corev1.Namespace, r interface {
+	List(gr schema.GroupResource, namespace string) []api.Object
+}) Facts {
+	return Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), "")}
 }
 
 // Admit returns the object to write or the reason why it may not be written. The
@@ -52,8 +65,13 @@ func Admit(r Request, f Facts) (api.Object, error) {
 	if errs := unsupported(r); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(k.GroupKind(), r.Object.GetName(), errs)
 	}
-	if pod, ok := r.Object.(*corev1.Pod); ok && r.Verb == Create {
-		return complete(pod), nil
+	switch o := r.Object.(type) {
+	case *corev1.Pod:
+		if r.Verb == Create {
+			return complete(o, f)
+		}
+	case *schedulingv1.PriorityClass:
+		return o, oneDefault(o, f)
 	}
 	return r.Object, nil
 }
@@ -118,15 +136,23 @@ func unsupported(r Request) field.ErrorList {
 const grace = int64(300)
 
 // complete fills in what Kubernetes' admission fills in for a new pod: the
-// service account and the tolerations for a node that fails.
-func complete(pod *corev1.Pod) *corev1.Pod {
+// service account, the priority, the tolerations for a node that fails, and what
+// the scheduler does not say of a pod that it does not look at.
+func complete(pod *corev1.Pod, f Facts) (api.Object, error) {
 	out := pod.DeepCopy()
 	if out.Spec.ServiceAccountName == "" {
 		out.Spec.ServiceAccountName = "default"
 	}
 	out.Spec.DeprecatedServiceAccount = out.Spec.ServiceAccountName
+	if err := prioritize(out, f); err != nil {
+		return nil, err
+	}
 	out.Spec.Tolerations = append(out.Spec.Tolerations, MissingTolerations(pod.Spec.Tolerations)...)
-	return out
+	if len(out.Spec.SchedulingGates) > 0 && !slices.ContainsFunc(out.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }) {
+		out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"})
+	}
+	return out, nil
 }
 
 // MissingTolerations are those that a new pod gets beside its own.

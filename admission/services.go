@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 
 	"headway.dev/headway/api"
 	corev1 "k8s.io/api/core/v1"
@@ -99,6 +100,11 @@ func (s Services) Refuse(svc, live *corev1.Service, holder func(api.Claim) strin
 		}
 		refuse(at, ip, api.Claim{Address: ip}, "IP", s.foreign(svc, ip))
 	}
+	for i, ip := range svc.Spec.ExternalIPs {
+		if live == nil || !slices.Contains(live.Spec.ExternalIPs, ip) {
+			errs = append(errs, s.external(spec.Child("externalIPs").Index(i), ip)...)
+		}
+	}
 	port := func(at *field.Path, number int32) {
 		outside := ""
 		if number < api.FirstNodePort || number > api.LastNodePort {
@@ -131,6 +137,16 @@ func (s Services) foreign(svc *corev1.Service, text string) string {
 		return "provided IP is that of the Service default/kubernetes: choose another, or leave it out"
 	}
 	return ""
+}
+
+// external refuses an address from outside that is in the range: it would take what
+// is sent to the Service that has it as its cluster IP.
+func (s Services) external(at *field.Path, text string) field.ErrorList {
+	ip, err := netip.ParseAddr(text)
+	if err != nil || !s.cidr.Contains(ip.Unmap()) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, text, fmt.Sprintf("is in the range of the cluster IPs, %s: a Service can have such an address as its clusterIP only", s.cidr))}
 }
 
 // size is how many addresses the range has, without the first, which names the

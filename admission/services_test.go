@@ -151,6 +151,11 @@ func TestAllocateRefuses(t *testing.T) {
 		svc.Spec.ClusterIP, svc.Spec.ClusterIPs = address, []string{address}
 		return svc
 	}
+	outside := func(addresses ...string) *corev1.Service {
+		svc := made(t, "a", corev1.ServiceTypeClusterIP, "80/TCP")
+		svc.Spec.ExternalIPs = addresses
+		return svc
+	}
 	taken := func(c api.Claim) string {
 		if c == (api.Claim{Address: "10.43.0.7"}) || c == (api.Claim{NodePort: 30080}) {
 			return "Service shop/db"
@@ -170,6 +175,10 @@ func TestAllocateRefuses(t *testing.T) {
 		{svc: at("10.43.0.0"), says: `not in the valid range`},
 		{svc: at("10.43.0.1"), says: `provided IP is that of the Service default/kubernetes`},
 		{svc: at("nonsense"), says: `must be a valid IP address`},
+		{svc: outside("192.0.2.1", "2001:db8::1")},
+		{svc: outside("192.0.2.1", "10.43.0.7"), says: `spec.externalIPs[1]: Invalid value: "10.43.0.7": is in the range of the cluster IPs, 10.43.0.0/16: a Service can have such an address as its clusterIP only`},
+		{svc: outside("::ffff:10.43.0.200"), says: `in the range of the cluster IPs`},
+		{svc: outside("10.43.0.7"), live: outside("10.43.0.7")}, // of an earlier version, which the nodes do not follow
 		{svc: made(t, "a", corev1.ServiceTypeNodePort, "80/TCP/30081")},
 		{svc: made(t, "a", corev1.ServiceTypeNodePort, "80/TCP/30080"), says: `spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated: Service shop/db has it`},
 		{svc: made(t, "a", corev1.ServiceTypeNodePort, "80/UDP/30080"), says: `already allocated`}, // as in Kubernetes, whatever the protocol

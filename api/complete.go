@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Complete gives a new object of a stored kind what Kubernetes' API does when one is
+// Complete gives a new object what Kubernetes' API does when one is
 // created and its defaulting does not.
 func Complete(obj Object) {
 	switch o := obj.(type) {
@@ -27,7 +27,7 @@ func Complete(obj Object) {
 	}
 }
 
-// CompleteChange gives a changed object of a stored kind what Kubernetes' API does
+// CompleteChange gives a changed object what Kubernetes' API does
 // when one is updated.
 func CompleteChange(obj, old Object) {
 	switch o := obj.(type) {

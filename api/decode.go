@@ -31,11 +31,7 @@ type DecodeOptions struct {
 // that come with them serve to find further problems.
 func DecodeFile(path string, data []byte, opts DecodeOptions) ([]Manifest, []Problem) {
 	d := decoder{path: path, opts: opts}
-	if len(data) > 0 && data[len(data)-1] != '\n' {
-		// As Kubernetes ends every line that it reads, which a literal block keeps.
-		data = append(slices.Clip(data), '\n')
-	}
-	eachDocument(path, data, d.problem, func(doc document, v any) bool {
+	eachDocument(path, ended(data), d.problem, func(doc document, v any) bool {
 		if m, ok := v.(map[string]any); ok {
 			d.object(doc.origin(path), m, "", "", "", 0)
 		} else {
@@ -44,6 +40,15 @@ func DecodeFile(path string, data []byte, opts DecodeOptions) ([]Manifest, []Pro
 		return len(d.problems) < maxProblems && !d.tooMany
 	})
 	return d.manifests, d.problems
+}
+
+// ended is a file's text with a line end behind its last line, as Kubernetes ends
+// every line that it reads. A block text at the end of the file has it in its value.
+func ended(data []byte) []byte {
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		return append(slices.Clip(data), '\n')
+	}
+	return data
 }
 
 // DecodeObject reads one object that a tool such as kustomize has put together.
@@ -243,9 +248,6 @@ func (d *decoder) decode(k Kind, m map[string]any, first Place, where func(strin
 		obj.SetNamespace(d.opts.DefaultNamespace)
 	}
 	Scheme().Default(obj)
-	for _, e := range unrunnable(k, obj) {
-		warn(e.Field, e.Detail+"; nothing runs the template in this version, and one that does will refuse it")
-	}
 	out.Object, out.Hash = obj, ManifestHash(m)
 	d.manifests = append(d.manifests, out)
 }

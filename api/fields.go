@@ -55,7 +55,7 @@ func PodSpecPath(k Kind) string {
 	switch k.Kind {
 	case "Pod":
 		return "spec"
-	case "ReplicaSet", "Deployment", "Job":
+	case "ReplicaSet", "ReplicationController", "Deployment", "StatefulSet", "DaemonSet", "Job":
 		return "spec.template.spec"
 	case "CronJob":
 		return "spec.jobTemplate.spec.template.spec"
@@ -153,7 +153,7 @@ func resourcesAt(path string) []string {
 	if strings.Contains(path, "volumeClaimTemplate") {
 		return []string{"storage"}
 	}
-	return []string{"cpu", "ephemeral-storage", "extended-resource", "memory"}
+	return []string{"cpu", "ephemeral-storage", extendedResource, "memory"}
 }
 
 // ConfigFields lists every field of a ConfigFile. All are acted on.

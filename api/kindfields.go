@@ -39,6 +39,8 @@ func objectRules(k Kind) []FieldRule {
 	case "ServiceAccount":
 		return append(harmless(noTokens, "", "automountServiceAccountToken secrets"),
 			refused("images are pulled without credentials", "", "imagePullSecrets")...)
+	case "PriorityClass":
+		return append(acted("", "value globalDefault preemptionPolicy"), harmless("a note for people", "", "description")...)
 	case "Service":
 		return serviceRules()
 	case "Endpoints":
@@ -46,11 +48,11 @@ func objectRules(k Kind) []FieldRule {
 	case "EndpointSlice":
 		return endpointSliceRules()
 	case "LimitRange":
-		return acted("spec.limits[].", "type max{} min{} default{} defaultRequest{} maxLimitRequestRatio{}")
+		return slices.Concat(acted("spec.limits[].", "type"), amounts("spec.limits[].", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio"))
 	case "ResourceQuota":
 		const noClasses = "claims have no attribute classes"
 		scopes := []string{"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"}
-		return slices.Concat(acted("spec.", "hard{}"), only("spec.scopes[]", noClasses, scopes...),
+		return slices.Concat(amounts("spec.", "hard"), only("spec.scopes[]", noClasses, scopes...),
 			only("spec.scopeSelector.matchExpressions[].scopeName", noClasses, scopes...),
 			acted("spec.scopeSelector.matchExpressions[].", "operator values[]"))
 	case "PodDisruptionBudget":
@@ -59,9 +61,21 @@ func objectRules(k Kind) []FieldRule {
 		return podAt("spec")
 	case "ReplicaSet":
 		return slices.Concat(acted("spec.", "replicas minReadySeconds"), selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
+	case "ReplicationController":
+		return slices.Concat(acted("spec.", "replicas minReadySeconds selector{}"), template("spec.template"), podAt("spec.template.spec"))
 	case "Deployment":
 		return slices.Concat(
 			acted("spec.", "replicas minReadySeconds revisionHistoryLimit progressDeadlineSeconds paused strategy.type strategy.rollingUpdate.maxSurge strategy.rollingUpdate.maxUnavailable"),
+			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
+	case "StatefulSet":
+		return slices.Concat(
+			acted("spec.", "replicas serviceName podManagementPolicy ordinals.start minReadySeconds revisionHistoryLimit updateStrategy.type updateStrategy.rollingUpdate.partition updateStrategy.rollingUpdate.maxUnavailable"),
+			refused("volumes are not mounted", "spec.", "volumeClaimTemplates"),
+			acted("spec.persistentVolumeClaimRetentionPolicy.", "whenDeleted whenScaled"),
+			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
+	case "DaemonSet":
+		return slices.Concat(
+			acted("spec.", "minReadySeconds revisionHistoryLimit updateStrategy.type updateStrategy.rollingUpdate.maxSurge updateStrategy.rollingUpdate.maxUnavailable"),
 			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
 	case "Job":
 		return jobRules("spec")
@@ -95,16 +109,11 @@ func podAt(path string) []FieldRule {
 }
 
 func jobRules(spec string) []FieldRule {
-	const noIndexes = "Indexed Jobs are not run"
 	return slices.Concat(
-		acted(spec+".", "completions parallelism backoffLimit activeDeadlineSeconds ttlSecondsAfterFinished manualSelector"),
+		acted(spec+".", "completions parallelism completionMode suspend backoffLimit backoffLimitPerIndex maxFailedIndexes podReplacementPolicy activeDeadlineSeconds ttlSecondsAfterFinished manualSelector"),
 		selector(spec+".selector"),
-		only(spec+".completionMode", noIndexes, "NonIndexed"),
-		only(spec+".suspend", "Jobs are not suspended", "false"),
-		only(spec+".podReplacementPolicy", "a failed or terminating pod is replaced at once", "TerminatingOrFailed"),
-		refused("every failed pod counts towards backoffLimit", spec+".", "podFailurePolicy"),
-		refused("a Job succeeds by its completions", spec+".", "successPolicy"),
-		refused(noIndexes, spec+".", "backoffLimitPerIndex maxFailedIndexes"),
+		acted(spec+".podFailurePolicy.rules[].", "action onExitCodes.containerName onExitCodes.operator onExitCodes.values[] onPodConditions[].type onPodConditions[].status"),
+		acted(spec+".successPolicy.rules[].", "succeededIndexes succeededCount"),
 		only(spec+".managedBy", "Headway runs every Job", "kubernetes.io/job-controller"),
 		refused("pods are scheduled one by one", spec+".", "scheduling"),
 		template(spec+".template"), podAt(spec+".template.spec"),

@@ -69,7 +69,6 @@ func foreignKinds() (out []KindRule) {
 	add("v1", "nothing is made from it: write the template in a Deployment", "PodTemplate")
 	never("v1", question, "Binding")
 	never("v1", "deprecated by Kubernetes: see headway status", "ComponentStatus")
-	never("apps/v1", "it is the history of kinds that are not here", "ControllerRevision")
 	add("networking.k8s.io/v1", noRanges, "IPAddress ServiceCIDR")
 	never("policy/v1", question, "Eviction")
 	never("policy/v1beta1", "removed from Kubernetes 1.25", "PodSecurityPolicy")

@@ -48,31 +48,37 @@ func gr(group, resource string) schema.GroupResource {
 
 // Resources by name. They are functions, not variables, so that nobody can
 // change them.
-func Namespaces() schema.GroupResource      { return gr("", "namespaces") }
-func Nodes() schema.GroupResource           { return gr("", "nodes") }
-func Pods() schema.GroupResource            { return gr("", "pods") }
-func ConfigMaps() schema.GroupResource      { return gr("", "configmaps") }
-func Secrets() schema.GroupResource         { return gr("", "secrets") }
-func ServiceAccounts() schema.GroupResource { return gr("", "serviceaccounts") }
-func Events() schema.GroupResource          { return gr("", "events") }
-func Services() schema.GroupResource        { return gr("", "services") }
-func Endpoints() schema.GroupResource       { return gr("", "endpoints") }
-func ReplicaSets() schema.GroupResource     { return gr("apps", "replicasets") }
-func Deployments() schema.GroupResource     { return gr("apps", "deployments") }
-func Jobs() schema.GroupResource            { return gr("batch", "jobs") }
-func CronJobs() schema.GroupResource        { return gr("batch", "cronjobs") }
-func EndpointSlices() schema.GroupResource  { return gr("discovery.k8s.io", "endpointslices") }
-func Leases() schema.GroupResource          { return gr("coordination.k8s.io", "leases") }
-func Sources() schema.GroupResource         { return gr(Group, "sources") }
-func GitRefs() schema.GroupResource         { return gr(Group, "gitrefs") }
-func DoneRecords() schema.GroupResource     { return gr(Group, "donerecords") }
-func Receipts() schema.GroupResource        { return gr(Group, "receipts") }
-func CommitStatuses() schema.GroupResource  { return gr(Group, "commitstatuses") }
-func Authorities() schema.GroupResource     { return gr(Group, "authorities") }
-func JoinTokens() schema.GroupResource      { return gr(Group, "jointokens") }
-func Edits() schema.GroupResource           { return gr(Group, "edits") }
-func DriftRecords() schema.GroupResource    { return gr(Group, "driftrecords") }
-func Allocations() schema.GroupResource     { return gr(Group, "allocations") }
+func Namespaces() schema.GroupResource             { return gr("", "namespaces") }
+func Nodes() schema.GroupResource                  { return gr("", "nodes") }
+func Pods() schema.GroupResource                   { return gr("", "pods") }
+func ConfigMaps() schema.GroupResource             { return gr("", "configmaps") }
+func Secrets() schema.GroupResource                { return gr("", "secrets") }
+func ServiceAccounts() schema.GroupResource        { return gr("", "serviceaccounts") }
+func Events() schema.GroupResource                 { return gr("", "events") }
+func Services() schema.GroupResource               { return gr("", "services") }
+func Endpoints() schema.GroupResource              { return gr("", "endpoints") }
+func PersistentVolumeClaims() schema.GroupResource { return gr("", "persistentvolumeclaims") }
+func ReplicationControllers() schema.GroupResource { return gr("", "replicationcontrollers") }
+func ReplicaSets() schema.GroupResource            { return gr("apps", "replicasets") }
+func Deployments() schema.GroupResource            { return gr("apps", "deployments") }
+func StatefulSets() schema.GroupResource           { return gr("apps", "statefulsets") }
+func DaemonSets() schema.GroupResource             { return gr("apps", "daemonsets") }
+func ControllerRevisions() schema.GroupResource    { return gr("apps", "controllerrevisions") }
+func Jobs() schema.GroupResource                   { return gr("batch", "jobs") }
+func CronJobs() schema.GroupResource               { return gr("batch", "cronjobs") }
+func EndpointSlices() schema.GroupResource         { return gr("discovery.k8s.io", "endpointslices") }
+func PriorityClasses() schema.GroupResource        { return gr("scheduling.k8s.io", "priorityclasses") }
+func Leases() schema.GroupResource                 { return gr("coordination.k8s.io", "leases") }
+func Sources() schema.GroupResource                { return gr(Group, "sources") }
+func GitRefs() schema.GroupResource                { return gr(Group, "gitrefs") }
+func DoneRecords() schema.GroupResource            { return gr(Group, "donerecords") }
+func Receipts() schema.GroupResource               { return gr(Group, "receipts") }
+func CommitStatuses() schema.GroupResource         { return gr(Group, "commitstatuses") }
+func Authorities() schema.GroupResource            { return gr(Group, "authorities") }
+func JoinTokens() schema.GroupResource             { return gr(Group, "jointokens") }
+func Edits() schema.GroupResource                  { return gr(Group, "edits") }
+func DriftRecords() schema.GroupResource           { return gr(Group, "driftrecords") }
+func Allocations() schema.GroupResource            { return gr(Group, "allocations") }
 
 var table = sync.OnceValue(func() []Kind {
 	k := func(group, kind, resource string, proto runtime.Object, opts ...func(*Kind)) Kind {
@@ -98,8 +104,12 @@ var table = sync.OnceValue(func() []Kind {
 		k("", "Endpoints", "endpoints", &corev1.Endpoints{}, declared),
 		k("", "LimitRange", "limitranges", &corev1.LimitRange{}, declared),
 		k("", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, declared),
+		k("", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, declared),
 		k("apps", "ReplicaSet", "replicasets", &appsv1.ReplicaSet{}, declared),
 		k("apps", "Deployment", "deployments", &appsv1.Deployment{}, declared),
+		k("apps", "StatefulSet", "statefulsets", &appsv1.StatefulSet{}, declared),
+		k("apps", "DaemonSet", "daemonsets", &appsv1.DaemonSet{}, declared),
+		k("apps", "ControllerRevision", "controllerrevisions", &appsv1.ControllerRevision{}),
 		k("batch", "Job", "jobs", &batchv1.Job{}, declared),
 		k("batch", "CronJob", "cronjobs", &batchv1.CronJob{}, declared),
 		k("discovery.k8s.io", "EndpointSlice", "endpointslices", &discoveryv1.EndpointSlice{}, declared),

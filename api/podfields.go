@@ -5,14 +5,12 @@ import "slices"
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
 	const (
-		noProbes   = "probes are not run"
-		noHooks    = "lifecycle hooks are not run"
-		noVolumes  = "volumes are not mounted"
-		noStdin    = "containers have no standard input"
-		noTokens   = "pods get no API credentials"
-		noPriority = "pods have no priorities"
-		noIndexes  = "a container restarts by the pod's restartPolicy"
-		otherPods  = "pods are not placed by other pods"
+		noProbes  = "probes are not run"
+		noHooks   = "lifecycle hooks are not run"
+		noVolumes = "volumes are not mounted"
+		noStdin   = "containers have no standard input"
+		noTokens  = "pods get no API credentials"
+		noIndexes = "a container restarts by the pod's restartPolicy"
 	)
 	term := func(prefix string) []FieldRule {
 		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
@@ -31,7 +29,8 @@ func podRules() []FieldRule {
 		harmless("a name only", "containers[].ports[].", "name"),
 		acted("containers[].ports[].", "containerPort protocol hostPort hostIP"),
 		acted("containers[].resources.", "requests.cpu requests.memory limits.cpu limits.memory"),
-		refused("only cpu and memory are accounted for", "containers[].resources.", "requests{} limits{}"),
+		acted("containers[].resources.", "requests.extended-resource limits.extended-resource"),
+		refused("only cpu, memory and extended resources are accounted for", "containers[].resources.", "requests{} limits{}"),
 		refused("devices are not handed to containers", "containers[].resources.", "claims"),
 		harmless("containers are not resized in place", "containers[].", "resizePolicy"),
 		harmless("changes only a message in the status", "containers[].", "terminationMessagePath terminationMessagePolicy"),
@@ -57,15 +56,14 @@ func podRules() []FieldRule {
 		term(affinity+"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]."),
 		acted(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].", "weight"),
 		term(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].preference."),
-		refused(otherPods, "affinity.podAffinity.", "requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution"),
-		refused(otherPods+"; those of one owner are spread over the nodes anyway", "affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution"),
-		refused("pods of one owner are spread over the nodes evenly, nothing finer", "", "topologySpreadConstraints"),
+		podAffinity("affinity.podAffinity."),
+		podAffinity("affinity.podAntiAffinity."),
+		acted("topologySpreadConstraints[].", "maxSkew topologyKey whenUnsatisfiable minDomains nodeAffinityPolicy nodeTaintsPolicy matchLabelKeys[]"),
+		selector("topologySpreadConstraints[].labelSelector"),
 		acted("tolerations[].", "key operator value effect tolerationSeconds"),
 		only("schedulerName", "there is one scheduler", "default-scheduler"),
-		refused("pods are scheduled one by one, without gates or groups", "", "schedulingGates schedulingGroup"),
-		refused(noPriority, "", "priorityClassName"),
-		only("priority", noPriority, "0"),
-		harmless("no pod is preempted", "", "preemptionPolicy"),
+		acted("", "schedulingGates[].name priorityClassName priority preemptionPolicy"),
+		refused("pods are scheduled one by one, not in groups", "", "schedulingGroup"),
 		refused("devices are not handed to containers", "", "resourceClaims"),
 		refused("requests and limits are those of the containers", "", "resources"),
 		refused("readiness is that of the containers", "", "readinessGates"),
@@ -100,6 +98,15 @@ func confinement(prefix string) []FieldRule {
 		refused("SELinux labels are not set", prefix, "seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level"),
 		refused("every node runs Linux", prefix, "windowsOptions"),
 	)
+}
+
+// podAffinity are the rows of affinity to, or against, other pods.
+func podAffinity(prefix string) []FieldRule {
+	term := func(prefix string) []FieldRule {
+		return slices.Concat(acted(prefix, "topologyKey namespaces[] matchLabelKeys[] mismatchLabelKeys[]"), selector(prefix+"labelSelector"), selector(prefix+"namespaceSelector"))
+	}
+	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution[].", "preferredDuringSchedulingIgnoredDuringExecution[]."
+	return slices.Concat(term(prefix+required), acted(prefix+preferred, "weight"), term(prefix+preferred+"podAffinityTerm."))
 }
 
 // requirement are the rows of one condition of a selector.

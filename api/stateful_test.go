@@ -5,15 +5,62 @@ import (
 	"testing"
 )
 
-// An identity that must never run twice at once is not accepted unasked before there
-// is a controller that keeps that promise.
-func TestR10_StatefulSetIsRefusedByName(t *testing.T) {
-	manifests, problems := DecodeFile("db.yaml", []byte("apiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: db\n"), DecodeOptions{DefaultNamespace: "default"})
+const statefulSet = `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  podManagementPolicy: Parallel
+  ordinals: {start: 3}
+  updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1, maxUnavailable: 2}}
+  persistentVolumeClaimRetentionPolicy: {whenDeleted: Retain, whenScaled: Delete}
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: i}]}
+`
+
+const daemonSet = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: logs}
+spec:
+  minReadySeconds: 1
+  updateStrategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+  selector: {matchLabels: {app: logs}}
+  template:
+    metadata: {labels: {app: logs}}
+    spec: {containers: [{name: logs, image: i}]}
+`
+
+func problemsOf(t *testing.T, text string) []Problem {
+	t.Helper()
+	manifests, problems := DecodeFile("a.yaml", []byte(text), DecodeOptions{DefaultNamespace: "default"})
 	if len(manifests) != 1 || len(problems) != 0 {
 		t.Fatalf("%d manifests, problems: %v", len(manifests), problems)
 	}
-	problems, _ = JudgeStored([]*Manifest{&manifests[0]}, nil, nil, ConfigFile)
-	if len(problems) != 1 || problems[0].Line != 2 || !strings.Contains(problems[0].Reason, "StatefulSet") {
-		t.Fatalf("problems: %v", problems)
+	m := manifests[0]
+	problems, _ = JudgeStored([]*Manifest{&m}, nil, nil, ConfigFile)
+	return append(problems, m.Check()...)
+}
+
+// StatefulSets and DaemonSets are accepted with all that their controllers act on,
+// and what they do not is refused by name (R12).
+func TestR12_SetsAreActedOn(t *testing.T) {
+	for _, text := range []string{statefulSet, daemonSet} {
+		if problems := problemsOf(t, text); len(problems) > 0 {
+			t.Errorf("refused: %v", problems)
+		}
+	}
+	claims := "  volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]\n"
+	for text, want := range map[string]string{
+		statefulSet + claims: "spec.volumeClaimTemplates: Forbidden: not supported by this version of Headway: volumes are not mounted",
+		strings.Replace(statefulSet, "RollingUpdate,", "Recreate,", 1):                 "spec.updateStrategy",
+		strings.Replace(daemonSet, "maxUnavailable: 0", "maxUnavailable: 1", 1):        "spec.updateStrategy.rollingUpdate",
+		strings.Replace(daemonSet, "{containers", "{hostNetwork: true, containers", 1): "spec.template.spec.hostNetwork: Forbidden",
+	} {
+		problems := problemsOf(t, text)
+		if len(problems) == 0 || !strings.Contains(problems[0].String(), want) && !strings.Contains(problems[0].Field, want) {
+			t.Errorf("got %v, want %s in\n%s", problems, want, text)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -22,7 +21,7 @@ import (
 )
 
 // storedKinds are the kinds of Kubernetes that are served, validated and kept, and
-// on which nothing acts yet. A commit that has one is warned by name.
+// on which nothing acts yet, but for those that are marked. A commit that has one is warned by name.
 //
 // One whose absence is safe is accepted: what it grants is not granted, what it
 // would hold back does not happen, or it matters only to a kind that is asked for.
@@ -36,6 +35,7 @@ func storedKinds() []Kind {
 		return Kind{GroupVersionKind: parsed.WithKind(kind), Resource: resource, Namespaced: true, Prototype: proto, Declarable: true, Inert: why, Told: true, Risk: risk}
 	}
 	cluster := func(k Kind) Kind { k.Namespaced = false; return k }
+	actedOn := func(k Kind) Kind { k.Told = false; return k }
 	const (
 		rbac     = "rbac.authorization.k8s.io/v1"
 		noGrants = "it grants nothing: an administrator's certificate may do all, and nobody else anything"
@@ -43,10 +43,7 @@ func storedKinds() []Kind {
 	return []Kind{
 		cluster(k("v1", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, "no claim is bound to it", "")),
 		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
-		k("v1", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, "no pods are made of it", "its workload does not run (that of a Deployment does)"),
 		cluster(k("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", &apiextensionsv1.CustomResourceDefinition{}, "objects of the kind that it defines are not served, and a commit that has one is judged for it", "")),
-		k("apps/v1", "DaemonSet", "daemonsets", &appsv1.DaemonSet{}, "no pods are made of it", "its workload does not run"),
-		k("apps/v1", "StatefulSet", "statefulsets", &appsv1.StatefulSet{}, "no pods are made of it", "its workload does not run"),
 		k("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}, "its workload runs with the replicas that the manifest says", ""),
 		k("networking.k8s.io/v1", "Ingress", "ingresses", &networkingv1.Ingress{}, "requests are not routed by their host and path", "nobody reaches what it opens (a Service of type LoadBalancer or NodePort is reached)"),
 		cluster(k("networking.k8s.io/v1", "IngressClass", "ingressclasses", &networkingv1.IngressClass{}, "it only says who serves an Ingress, which is not served", "")),
@@ -55,7 +52,7 @@ func storedKinds() []Kind {
 		cluster(k(rbac, "ClusterRoleBinding", "clusterrolebindings", &rbacv1.ClusterRoleBinding{}, noGrants, "")),
 		k(rbac, "Role", "roles", &rbacv1.Role{}, noGrants, ""),
 		k(rbac, "RoleBinding", "rolebindings", &rbacv1.RoleBinding{}, noGrants, ""),
-		cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "pods have no priorities, and one that names a class is refused", "")),
+		actedOn(cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "", ""))),
 		cluster(k("storage.k8s.io/v1", "StorageClass", "storageclasses", &storagev1.StorageClass{}, "no volume is made by it, and a claim that wants one is judged for itself", "")),
 	}
 }

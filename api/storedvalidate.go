@@ -11,9 +11,6 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/kubernetes/pkg/api/pod"
-	"k8s.io/kubernetes/pkg/apis/apps"
-	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
 	"k8s.io/kubernetes/pkg/apis/autoscaling"
 	autoscalingvalidation "k8s.io/kubernetes/pkg/apis/autoscaling/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -40,16 +37,10 @@ func validateNewStored(obj runtime.Object) field.ErrorList {
 		return validateVolume(o, nil)
 	case *core.PersistentVolumeClaim:
 		return corevalidation.ValidatePersistentVolumeClaim(o, corevalidation.ValidationOptionsForPersistentVolumeClaim(o, nil))
-	case *core.ReplicationController:
-		return corevalidation.ValidateReplicationController(o, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, nil))
 	case *core.ResourceQuota:
 		return corevalidation.ValidateResourceQuota(o)
 	case *apiextensions.CustomResourceDefinition:
 		return apiextensionsvalidation.ValidateCustomResourceDefinition(context.Background(), o)
-	case *apps.DaemonSet:
-		return appsvalidation.ValidateDaemonSet(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
-	case *apps.StatefulSet:
-		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{}, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *autoscaling.HorizontalPodAutoscaler:
 		return autoscalingvalidation.ValidateHorizontalPodAutoscaler(o, autoscalerOptions(o, nil))
 	case *networking.Ingress:
@@ -87,25 +78,10 @@ func validateChangeStored(obj, old runtime.Object) field.ErrorList {
 	case *core.PersistentVolumeClaim:
 		was := old.(*core.PersistentVolumeClaim)
 		return corevalidation.ValidatePersistentVolumeClaimUpdate(o, was, corevalidation.ValidationOptionsForPersistentVolumeClaim(o, was))
-	case *core.ReplicationController:
-		was := old.(*core.ReplicationController)
-		return corevalidation.ValidateReplicationControllerUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, was.Spec.Template))
 	case *core.ResourceQuota:
 		return corevalidation.ValidateResourceQuotaUpdate(o, old.(*core.ResourceQuota))
 	case *apiextensions.CustomResourceDefinition:
 		return apiextensionsvalidation.ValidateCustomResourceDefinitionUpdate(context.Background(), o, old.(*apiextensions.CustomResourceDefinition))
-	case *apps.DaemonSet:
-		was := old.(*apps.DaemonSet)
-		opts := pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template)
-		opts.AllowInvalidLabelValueInSelector = opts.AllowInvalidLabelValueInSelector || metavalidation.LabelSelectorHasInvalidLabelValue(was.Spec.Selector)
-		return appsvalidation.ValidateDaemonSetUpdate(o, was, opts)
-	case *apps.StatefulSet:
-		was := old.(*apps.StatefulSet)
-		set := appsvalidation.StatefulSetValidationOptions{ // what cannot be changed is not held against a change
-			AllowInvalidServiceName: true, SkipValidateVolumeClaimTemplates: true,
-			AllowStatefulSetRecreateStrategy: was.Spec.UpdateStrategy.Type == apps.RecreateStatefulSetStrategyType,
-		}
-		return appsvalidation.ValidateStatefulSetUpdate(o, was, set, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))
 	case *autoscaling.HorizontalPodAutoscaler:
 		was := old.(*autoscaling.HorizontalPodAutoscaler)
 		return autoscalingvalidation.ValidateHorizontalPodAutoscalerUpdate(o, was, autoscalerOptions(o, was))

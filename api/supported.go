@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -102,7 +101,19 @@ func (n *ruleNode) at(name string) *ruleNode {
 	if child := n.next[name]; child != nil {
 		return child
 	}
+	if child := n.next[extendedResource]; child != nil && extended(name) {
+		return child
+	}
 	return n.next["{}"]
+}
+
+// extendedResource stands in a path for the resources that a node is said to have
+// beside its own, such as example.com/gpu.
+const extendedResource = "extended-resource"
+
+func extended(resource string) bool {
+	domain, _, ok := strings.Cut(resource, "/")
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
 var ruleTrees = sync.OnceValue(func() map[string]*ruleNode {
@@ -129,35 +140,9 @@ func Unsupported(obj Object) field.ErrorList {
 	}
 	var u unsupported
 	u.walk(ruleTrees()[k.Kind], nil, doc)
-	return u.errs
-}
-
-// unrunnable lists the fields of the pod template of a stored kind that this version
-// would refuse in a kind that makes pods.
-func unrunnable(k Kind, obj Object) field.ErrorList {
-	if !k.Told {
-		return nil
+	if q, ok := obj.(*corev1.ResourceQuota); ok {
+		u.errs = append(u.errs, uncounted(q)...)
 	}
-	var spec *corev1.PodSpec
-	switch o := obj.(type) {
-	case *appsv1.StatefulSet:
-		spec = &o.Spec.Template.Spec
-	case *appsv1.DaemonSet:
-		spec = &o.Spec.Template.Spec
-	case *corev1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nil
-		}
-		spec = &o.Spec.Template.Spec
-	default:
-		return nil
-	}
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return field.ErrorList{field.InternalError(nil, err)}
-	}
-	var u unsupported
-	u.walk(ruleTrees()["Pod"].next["spec"], field.NewPath("spec", "template", "spec"), doc)
 	return u.errs
 }
 

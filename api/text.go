@@ -20,7 +20,7 @@ func Texts(data []byte) ([]Text, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("the file has %d bytes; at most %d can be read", len(data), MaxFileBytes)
 	}
-	docs := split(data)
+	docs := split(ended(data))
 	if len(docs) > MaxDocuments {
 		return nil, fmt.Errorf("the file has %d documents; at most %d can be read", len(docs), MaxDocuments)
 	}
@@ -37,7 +37,7 @@ func Texts(data []byte) ([]Text, error) {
 				at = len(data)
 			}
 		}
-		end := at + len(d.text)
+		end := min(at+len(d.text), len(data))
 		out = append(out, Text{Offset: at, Bytes: data[at:end:end], JSON: d.json, doc: d})
 		at = end
 	}

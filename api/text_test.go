@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -51,6 +52,31 @@ func TestTexts(t *testing.T) {
 				t.Errorf("left over: %q", rest)
 			}
 		})
+	}
+}
+
+// TestTextsReadAsDecodeFile reads what a document says as DecodeFile does, to the end
+// of a file whose last line has no end.
+func TestTextsReadAsDecodeFile(t *testing.T) {
+	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	for _, file := range []string{
+		head + "data:\n  a: |\n    x\n    y", head + "data:\n  a: |+\n    x\n\n", head + "data:\n  a: |+\n    x", head + "data:\n  a: >\n    x\n    y",
+		head + "data:\n  a: |-\n    x", head + "data:\n  a: |\r\n    x\r", head + "data:\n  a: x", head + "data:\n  a: |\n    x\n  # why", head + "data:\n  a: |\n    x\n...",
+		`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x"}}`,
+	} {
+		for _, end := range []string{"", "\n"} {
+			manifests, problems := api.DecodeFile("a.yaml", []byte(file+end), api.DecodeOptions{})
+			if len(problems) > 0 || len(manifests) != 1 {
+				t.Fatalf("%q: %d manifests, %v", file+end, len(manifests), problems)
+			}
+			texts, err := api.Texts([]byte(file + end))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v, err := texts[0].Value(); err != nil || !reflect.DeepEqual(v, any(manifests[0].Declared)) {
+				t.Errorf("%q reads\n%v, %v, and decodes as\n%v", file+end, v, err, manifests[0].Declared)
+			}
+		}
 	}
 }
 

@@ -132,10 +132,18 @@ func validateNew(obj runtime.Object) field.ErrorList {
 		return discoveryvalidation.ValidateEndpointSliceCreate(o)
 	case *core.Event:
 		return corevalidation.ValidateEventCreate(o, corev1.SchemeGroupVersion)
+	case *core.ReplicationController:
+		return corevalidation.ValidateReplicationController(o, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, nil))
 	case *apps.ReplicaSet:
 		return appsvalidation.ValidateReplicaSet(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *apps.Deployment:
 		return appsvalidation.ValidateDeployment(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.DaemonSet:
+		return appsvalidation.ValidateDaemonSet(o, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.StatefulSet:
+		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{}, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.ControllerRevision:
+		return appsvalidation.ValidateControllerRevisionCreate(o)
 	case *batch.Job:
 		return batchvalidation.ValidateJobCreate(o, jobOptions(o, nil))
 	case *batch.CronJob:
@@ -172,12 +180,29 @@ func validateChange(obj, old runtime.Object) field.ErrorList {
 		return discoveryvalidation.ValidateEndpointSliceUpdate(o, old.(*discovery.EndpointSlice))
 	case *core.Event:
 		return corevalidation.ValidateEventUpdate(o, old.(*core.Event), corev1.SchemeGroupVersion)
+	case *core.ReplicationController:
+		was := old.(*core.ReplicationController)
+		return corevalidation.ValidateReplicationControllerUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(o.Spec.Template, was.Spec.Template))
 	case *apps.ReplicaSet:
 		was := old.(*apps.ReplicaSet)
 		return appsvalidation.ValidateReplicaSetUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))
 	case *apps.Deployment:
 		was := old.(*apps.Deployment)
 		return appsvalidation.ValidateDeploymentUpdate(o, was, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))
+	case *apps.DaemonSet:
+		was := old.(*apps.DaemonSet)
+		opts := pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template)
+		opts.AllowInvalidLabelValueInSelector = opts.AllowInvalidLabelValueInSelector || metavalidation.LabelSelectorHasInvalidLabelValue(was.Spec.Selector)
+		return appsvalidation.ValidateDaemonSetUpdate(o, was, opts)
+	case *apps.StatefulSet:
+		was := old.(*apps.StatefulSet)
+		set := appsvalidation.StatefulSetValidationOptions{ // what cannot be changed is not held against a change
+			AllowInvalidServiceName: true, SkipValidateVolumeClaimTemplates: true,
+			AllowStatefulSetRecreateStrategy: was.Spec.UpdateStrategy.Type == apps.RecreateStatefulSetStrategyType,
+		}
+		return appsvalidation.ValidateStatefulSetUpdate(o, was, set, pod.GetValidationOptionsFromPodTemplate(&o.Spec.Template, &was.Spec.Template))
+	case *apps.ControllerRevision:
+		return appsvalidation.ValidateControllerRevisionUpdate(o, old.(*apps.ControllerRevision))
 	case *batch.Job:
 		was := old.(*batch.Job)
 		return batchvalidation.ValidateJobUpdate(o, was, jobOptions(o, was))

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"headway.dev/headway/internal/loopback"
 )
 
 // patience bounds every wait of these tests. It is far beyond what anything
@@ -204,7 +205,7 @@ func prepareCluster(t *testing.T, args ...string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, dir: dir, listen: freeAddress(t), engine: host.socket, out: &output{}, work: filepath.Join(dir, "work")}
+	c := &cluster{t: t, dir: dir, listen: loopback.Reserve(t, 2), engine: host.socket, out: &output{}, work: filepath.Join(dir, "work")}
 	c.args = append([]string{"up", "--data-dir", c.data(), "--listen", c.listen, "--containerd", host.socket}, args...)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -216,16 +217,6 @@ func prepareCluster(t *testing.T, args ...string) *cluster {
 }
 
 func (c *cluster) data() string { return filepath.Join(c.dir, "data") }
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // start starts the process.
 func (c *cluster) start() {

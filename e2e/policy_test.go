@@ -50,6 +50,9 @@ func TestRestartPolicies(t *testing.T) {
 		"never.yaml": job("never", "backoffLimit: 1", "exit", "3"),
 		"onf.yaml":   job("onfailure", "backoffLimit: 1", "exit", "4"),
 		"three.yaml": job("three", "completions: 3\nparallelism: 2", "exit", "0"),
+		"index.yaml": job("indexed", "completionMode: Indexed\ncompletions: 3\nparallelism: 2", "env"),
+		"rule.yaml":  job("ruled", "backoffLimit: 6\npodFailurePolicy:\n  rules:\n    - {action: FailJob, onExitCodes: {operator: In, values: [42]}}", "exit", "42"),
+		"old.yaml":   "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: old}\nspec:\n  replicas: 2\n  template:\n    metadata: {labels: {app: old}}\n    spec:\n      containers:\n        - {name: main, image: " + probeName + ", args: [sleep]}\n",
 	})
 	c.commit("they fail")
 	pushed := c.hold()
@@ -108,9 +111,43 @@ func TestRestartPolicies(t *testing.T) {
 	if j := ended("onfailure"); !failedFor(j, "BackoffLimitExceeded") {
 		t.Errorf("job onfailure: %+v", j.Status)
 	}
+	if j := ended("indexed"); j.Status.Succeeded != 3 || j.Status.CompletedIndexes != "0-2" {
+		t.Errorf("job indexed: %+v", j.Status)
+	}
+	for _, p := range c.pods("batch.kubernetes.io/job-name=indexed") {
+		index := p.Labels[batchv1.JobCompletionIndexAnnotation]
+		contains(t, "the log of "+p.Name, c.kubectl("logs", p.Name), "JOB_COMPLETION_INDEX="+index+"\n", "HOSTNAME=indexed-"+index+"\n")
+	}
+	if j := ended("ruled"); j.Status.Failed != 1 || !failedFor(j, batchv1.JobReasonPodFailurePolicy) {
+		t.Errorf("job ruled: %+v", j.Status)
+	}
+
+	// A ReplicationController replaces a pod that goes, and scales.
+	running := func(n int) []corev1.Pod {
+		var pods []corev1.Pod
+		eventually(t, fmt.Sprintf("%d pods of the controller to be ready", n), func() error {
+			rc, err := client.CoreV1().ReplicationControllers("default").Get(ctx, "old", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if pods = c.pods("app=old"); len(pods) != n || int(rc.Status.ReadyReplicas) != n || int(rc.Status.Replicas) != n {
+				return fmt.Errorf("%d pods, status %+v", len(pods), rc.Status)
+			}
+			return nil
+		})
+		return pods
+	}
+	c.kubectl("delete", "pod", running(2)[0].Name, "--grace-period=1")
+	running(2)
 
 	// The push says so, and the fix goes through whatever is failing.
-	c.deploy("mended", map[string]string{"crash.yaml": "", "never.yaml": "", "onf.yaml": ""})
+	c.deploy("mended", map[string]string{"crash.yaml": "", "never.yaml": "", "onf.yaml": "", "rule.yaml": "", "old.yaml": ""})
+	eventually(t, "the controller's pods to go with it", func() error {
+		if pods := c.pods("app=old"); len(pods) > 0 {
+			return fmt.Errorf("%d pods", len(pods))
+		}
+		return nil
+	})
 	contains(t, "the push", pushed(), "Job default/never  failed:", "Job default/onfailure  failed:", "Job default/three  healthy", "failed after")
 }
 

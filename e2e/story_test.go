@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"headway.dev/headway/internal/loopback"
 )
 
 // web is a Deployment of the probe that answers with a word.
@@ -176,7 +178,7 @@ func TestTemplateRuns(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// The host port 8080 belongs to whoever runs make up on this machine.
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(loopback.Reserve(t, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

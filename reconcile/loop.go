@@ -148,12 +148,18 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Unlock()
 	all.Wait()
 
+	l.Halt()
+	return nil
+}
+
+// Halt forgets what is queued, as the end of Run does, so that the next Step or
+// Run starts afresh. Whoever steps calls it between two terms of a leader.
+func (l *Loop) Halt() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.active = false
 	l.queue = newQueue(l.cfg.Seed)
 	l.metrics.depth.Set(0)
-	l.mu.Unlock()
-	return nil
 }
 
 // keepTime moves what is due to the workers until ctx ends. It sleeps until the

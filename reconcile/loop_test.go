@@ -270,3 +270,22 @@ func metric(t *testing.T, g prometheus.Gatherer, name string) (sum float64) {
 	}
 	return sum
 }
+
+func TestAfterHaltTheNextStepListsEveryKey(t *testing.T) {
+	var got []string
+	l := New(Config{Name: "t", List: func() []Key { return []Key{podKey("a")} },
+		Reconciler: reconcilerFunc(func(_ context.Context, k Key) error {
+			got = append(got, k.Name)
+			return After(time.Hour, "test")
+		})})
+	drain(l)
+	l.Wake(podKey("b"))
+	l.Halt()
+	if !l.Next().IsZero() {
+		t.Error("a key still waits")
+	}
+	drain(l)
+	if want := "a,a"; strings.Join(got, ",") != want {
+		t.Errorf("worked %q, want %q", got, want)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/reconcile"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
@@ -18,21 +19,25 @@ import (
 )
 
 // place decides about the pods and writes that in one transaction. A pod that
-// changed meanwhile is left out and the others are decided anew, since the room
-// meant for it is free; an Event that cannot be written holds nothing up.
-func (s *scheduler) place(ctx context.Context, nodes []*nodeInfo, pods []*corev1.Pod, epoch uint64) error {
+// changed meanwhile, or whose victim did, is left out and the others are decided
+// anew, since the room meant for it is free; an Event that cannot be written holds
+// nothing up.
+func (s *scheduler) place(ctx context.Context, b *board, pods []*corev1.Pod, epoch uint64) error {
 	events := true
 	first := store.KeyOf(pods[0])
 	var left error // why the first pod, whose turn it is, was left out
 	for {
-		decisions := plan(nodes, pods)
+		decisions := plan(b, pods, s.view.own(pods[0])...)
+		s.putBack(pods[len(decisions):]...) // the transaction is full
+		pods = pods[:len(decisions)]
 		t := s.transaction(decisions, events)
+		var revision int64
 		var err error
 		if len(t.Ops) > 0 {
-			_, err = s.Store.Commit(ctx, t)
+			revision, err = s.Store.Commit(ctx, t)
 		}
 		if err == nil {
-			return cmp.Or(left, s.settle(ctx, decisions, epoch))
+			return cmp.Or(left, s.settle(ctx, decisions, epoch, revision))
 		}
 		var about *store.KeyError
 		if errors.As(err, &about) {
@@ -40,9 +45,9 @@ func (s *scheduler) place(ctx context.Context, nodes []*nodeInfo, pods []*corev1
 				events = false
 				continue
 			}
-			i := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return store.KeyOf(p) == about.Key })
+			i := slices.IndexFunc(decisions, func(d decision) bool { return d.concerns(about.Key) })
 			if i >= 0 && len(pods) > 1 {
-				if s.enqueue(about.Key); about.Key == first {
+				if s.enqueue(pods[i]); store.KeyOf(pods[i]) == first {
 					left = fmt.Errorf("place: %w", err)
 				}
 				pods = slices.Delete(slices.Clone(pods), i, i+1)
@@ -52,6 +57,11 @@ func (s *scheduler) place(ctx context.Context, nodes []*nodeInfo, pods []*corev1
 		s.retry(decisions, err)
 		return fmt.Errorf("place %d pods: %w", len(pods), err)
 	}
+}
+
+// concerns says whether a decision changes the pod of a key.
+func (d *decision) concerns(key store.Key) bool {
+	return slices.ContainsFunc(append(d.others(), d.pod), func(pod *corev1.Pod) bool { return store.KeyOf(pod) == key })
 }
 
 // retry puts the decisions' pods back. When the write may have happened all the
@@ -65,25 +75,32 @@ func (s *scheduler) retry(decisions []decision, err error) {
 		if !refused && d.node != nil {
 			s.view.note(d.pod, d.node.Name, false)
 		}
-		s.enqueue(store.KeyOf(d.pod))
+		s.enqueue(d.pod)
 	}
 }
 
-// settle records what a transaction did. When nodes changed after the decisions
-// were made, the pods that found no place are looked at again.
-func (s *scheduler) settle(ctx context.Context, decisions []decision, epoch uint64) error {
+// settle records what a transaction did. When something happened after the
+// decisions were made, the pods that found no place are looked at again.
+func (s *scheduler) settle(ctx context.Context, decisions []decision, epoch uint64, revision int64) error {
 	var again error
 	for _, d := range decisions {
 		key := store.KeyOf(d.pod)
+		if d.nominated != d.pod.Status.NominatedNodeName || len(d.victims)+len(d.displaced) > 0 {
+			s.after = revision
+		}
 		if d.node == nil {
-			if !s.wait(key, epoch) {
-				again = reconcile.After(time.Millisecond, "nodes changed meanwhile")
+			if d.nominated != "" {
+				s.Log.LogAttrs(ctx, slog.LevelDebug, "room is being made for a pod", slog.String("pod", key.String()), slog.String("node", d.nominated), slog.Int("victims", len(d.victims)))
+			}
+			if !s.wait(key, wait{hopes: d.hopes, node: d.nominated}, epoch) {
+				s.enqueue(d.pod)
+				again = reconcile.After(time.Millisecond, "something happened meanwhile")
 			}
 			continue
 		}
 		s.view.note(d.pod, d.node.Name, true)
 		s.Log.LogAttrs(ctx, slog.LevelDebug, "pod placed", slog.String("pod", key.String()), slog.String("node", d.node.Name),
-			slog.Int64("score", d.score.total()), slog.Int64("spread", d.score.spread), slog.Int64("free", d.score.free))
+			slog.Int64("score", d.score.total(d.weights)), slog.Int64("spread", d.score.spread), slog.Int64("free", d.score.free))
 	}
 	return again
 }
@@ -100,14 +117,27 @@ func (s *scheduler) transaction(decisions []decision, events bool) store.Txn {
 	now := metav1.NewTime(s.Now())
 	for _, d := range decisions {
 		if d.node == nil {
-			if pod, changed := marked(d.pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: d.message}, now); changed || s.view.uncertain(store.KeyOf(d.pod)) { // a write settles a doubt
+			pod, changed := marked(d.pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: d.message}, now)
+			pod.Status.NominatedNodeName = d.nominated
+			if changed || d.nominated != d.pod.Status.NominatedNodeName || len(d.victims) > 0 || s.view.uncertain(store.KeyOf(d.pod)) { // a write settles a doubt
 				t.Ops = append(t.Ops, store.Op{Verb: store.Update, Object: pod})
+			}
+			if changed || s.view.uncertain(store.KeyOf(d.pod)) {
 				note(d.pod, corev1.EventTypeWarning, "FailedScheduling", d.message)
+			}
+			for _, victim := range d.victims {
+				t.Ops = append(t.Ops, evicted(victim, now)...)
+				note(victim, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", d.pod.UID, d.nominated))
+			}
+			for _, other := range d.displaced {
+				out := *other
+				out.Status.NominatedNodeName = ""
+				t.Ops = append(t.Ops, store.Op{Verb: store.Update, Object: &out})
 			}
 			continue
 		}
 		pod, _ := marked(d.pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, now)
-		pod.Spec.NodeName = d.node.Name
+		pod.Spec.NodeName, pod.Status.NominatedNodeName = d.node.Name, ""
 		t.Ops = append(t.Ops, store.Op{Verb: store.Update, Object: pod})
 		if !nodes[d.node.Name] {
 			nodes[d.node.Name] = true
@@ -116,6 +146,12 @@ func (s *scheduler) transaction(decisions []decision, events bool) store.Txn {
 		note(d.pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, d.node.Name))
 	}
 	return t
+}
+
+// evicted deletes a pod gracefully and says in it why.
+func evicted(pod *corev1.Pod, now metav1.Time) []store.Op {
+	told, _ := marked(pod, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: messagePreempted}, now)
+	return podset.Remove(told, now.Time)
 }
 
 // marked returns a copy of the pod with a condition, and whether that is news.

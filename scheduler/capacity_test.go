@@ -118,7 +118,7 @@ func TestFitIsTheSchedulersOwnDecision(t *testing.T) {
 			w.command(fmt.Sprintf("pod old%d cpu=500m", i))
 		}
 		w.run()
-		args := append(some("asks", "select:zone=a", "tolerate=a=b:NoSchedule", "port=80"), rapid.SampledFrom([]string{"cpu=250m", "cpu=1", "cpu=3"}).Draw(rt, "cpu"))
+		args := append(some("asks", "select:zone=a", "tolerate=a=b:NoSchedule", "port=80", "label:app=x", "apart=kubernetes.io/hostname:app=x", "spread=1/kubernetes.io/hostname:app=x"), rapid.SampledFrom([]string{"cpu=250m", "cpu=1", "cpu=3"}).Draw(rt, "cpu"))
 		count := rapid.IntRange(1, 8).Draw(rt, "count")
 		revision := w.st.Revision()
 		answer := w.ask(count, nil, args...)
@@ -136,7 +136,7 @@ func TestFitIsTheSchedulersOwnDecision(t *testing.T) {
 			}
 		}
 		alive := false
-		for _, n := range newView(w.st).look(store.Key{}) {
+		for _, n := range newView(w.st).look().spots {
 			alive = alive || n.alive
 		}
 		if !alive && !answer.Never {

@@ -1,7 +1,8 @@
 package scheduler
 
 import (
-	"maps"
+	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,14 +35,15 @@ func amountsOf(list corev1.ResourceList) amounts {
 	return a
 }
 
-func (a *amounts) add(b amounts) {
-	a.cpu += b.cpu
-	a.memory += b.memory
-	for name, n := range b.other {
+// add adds b times n.
+func (a *amounts) add(b *amounts, n int64) {
+	a.cpu += n * b.cpu
+	a.memory += n * b.memory
+	for name, amount := range b.other {
 		if a.other == nil {
 			a.other = map[corev1.ResourceName]int64{}
 		}
-		a.other[name] += n
+		a.other[name] += n * amount
 	}
 }
 
@@ -64,7 +66,6 @@ type demand struct {
 	requests amounts
 	guessed  amounts // requests, with a guess for what is not said
 	ports    []hostPort
-	owner    types.UID // of its controller; "" without one
 }
 
 func demandOf(pod *corev1.Pod) demand {
@@ -91,7 +92,6 @@ func demandOf(pod *corev1.Pod) demand {
 			d.ports = append(d.ports, h)
 		}
 	}
-	d.owner = ownerOf(pod)
 	return d
 }
 
@@ -108,18 +108,24 @@ type nodeInfo struct {
 	alive       bool // has a lease and is Ready
 	allocatable amounts
 	maxPods     int64
-	pods        int64
 	used        amounts
 	guessed     amounts
-	ports       map[hostPort]bool
-	owners      map[types.UID]int
+	ports       map[hostPort]int
+	records     map[types.UID]*record
+	nominated   []*record // they are on no node yet
+	levels      []level   // what pods of each priority hold, lowest first
+}
+
+// level is what the pods of one priority hold.
+type level struct {
+	priority int32
+	pods     int64
+	requests amounts
 }
 
 func newNodeInfo(node *corev1.Node, leased bool) *nodeInfo {
-	n := &nodeInfo{node: node, allocatable: amountsOf(node.Status.Allocatable), ports: map[hostPort]bool{}, owners: map[types.UID]int{}}
-	n.maxPods = node.Status.Allocatable.Pods().Value()
-	n.alive = leased && ready(node)
-	return n
+	return &nodeInfo{node: node, alive: leased && ready(node), allocatable: amountsOf(node.Status.Allocatable), maxPods: node.Status.Allocatable.Pods().Value(),
+		ports: map[hostPort]int{}, records: map[types.UID]*record{}}
 }
 
 func ready(node *corev1.Node) bool {
@@ -131,24 +137,61 @@ func ready(node *corev1.Node) bool {
 	return false
 }
 
-func (n *nodeInfo) place(d demand) {
-	n.pods++
-	n.used.add(d.requests)
-	n.guessed.add(d.guessed)
+func (n *nodeInfo) place(r *record)   { n.records[r.uid()] = r; n.hold(r.shape, 1) }
+func (n *nodeInfo) unplace(r *record) { delete(n.records, r.uid()); n.hold(r.shape, -1) }
+
+func (n *nodeInfo) hold(s *shape, by int) {
+	d := &s.demand
+	n.used.add(&d.requests, int64(by))
+	n.guessed.add(&d.guessed, int64(by))
 	for _, p := range d.ports {
-		n.ports[p] = true
+		tick(n.ports, p, by)
 	}
-	if d.owner != "" {
-		n.owners[d.owner]++
+	i, found := slices.BinarySearchFunc(n.levels, s.priority, func(l level, p int32) int { return cmp.Compare(l.priority, p) })
+	if !found {
+		n.levels = slices.Insert(n.levels, i, level{priority: s.priority})
+	}
+	l := &n.levels[i]
+	l.requests.add(&d.requests, int64(by))
+	if l.pods += int64(by); l.pods == 0 {
+		n.levels = slices.Delete(n.levels, i, i+1)
 	}
 }
 
-// clone lets a plan place pods without touching the original.
-func (n *nodeInfo) clone() *nodeInfo {
-	c := *n
-	c.used.other = maps.Clone(n.used.other)
-	c.guessed.other = maps.Clone(n.guessed.other)
-	c.ports = maps.Clone(n.ports)
-	c.owners = maps.Clone(n.owners)
-	return &c
+// hasRoom says whether a demand fits beside what is there, without what is given
+// back first.
+func (n *nodeInfo) hasRoom(d *demand, backPods int64, back *amounts) bool {
+	if int64(len(n.records))-backPods+1 > n.maxPods {
+		return false
+	}
+	want := &d.requests
+	if want.cpu > 0 && want.cpu > n.allocatable.cpu-n.used.cpu+back.cpu || want.memory > 0 && want.memory > n.allocatable.memory-n.used.memory+back.memory {
+		return false
+	}
+	for name, amount := range want.other {
+		if amount > 0 && amount > n.allocatable.other[name]-n.used.other[name]+back.other[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// lacks tells every resource that a demand lacks beside what is there, without what
+// is given back first.
+func (n *nodeInfo) lacks(d *demand, backPods int64, back *amounts, tell func(what string)) {
+	if int64(len(n.records))-backPods+1 > n.maxPods {
+		tell(reasonPods)
+	}
+	short := func(want, used, back, all int64) bool { return want > 0 && want > all-used+back }
+	if short(d.requests.cpu, n.used.cpu, back.cpu, n.allocatable.cpu) {
+		tell(reasonResource + "cpu")
+	}
+	if short(d.requests.memory, n.used.memory, back.memory, n.allocatable.memory) {
+		tell(reasonResource + "memory")
+	}
+	for name, want := range d.requests.other {
+		if short(want, n.used.other[name], back.other[name], n.allocatable.other[name]) {
+			tell(reasonResource + string(name))
+		}
+	}
 }

@@ -99,7 +99,7 @@ func TestR11_HardConstraintsHold(t *testing.T) {
 			"pods": func(*rapid.T) {
 				for range rapid.IntRange(1, 4).Draw(rt, "pods") {
 					pods++
-					asks := append(some("asks", "memory=1Gi", "port=80@10.0.0.1", "select:zone=a", "tolerate=a=b:NoSchedule", "tolerate=a", "owner=o"), rapid.SampledFrom([]string{"cpu=500m", "cpu=1", "cpu=2", "port=80"}).Draw(rt, "ask"))
+					asks := append(some("asks", "memory=1Gi", "port=80@10.0.0.1", "select:zone=a", "tolerate=a=b:NoSchedule", "tolerate=a", "owner=o", "priority=5", "priority=-5", "label:app=x", "apart=kubernetes.io/hostname:app=x"), rapid.SampledFrom([]string{"cpu=500m", "cpu=1", "cpu=2", "port=80"}).Draw(rt, "ask"))
 					user(store.Create, aPod(t, fmt.Sprintf("p%d", pods), w.now, asks))
 				}
 			},
@@ -161,35 +161,21 @@ func checkBinds(t *rapid.T, s *store.Store, known map[types.UID]bool) {
 			continue
 		}
 		known[pod.UID] = true
-		node, ok := s.Get(store.Key{GroupResource: api.Nodes(), Name: pod.Spec.NodeName}).(*corev1.Node)
-		if !ok {
-			t.Fatalf("%s is bound to %s, which does not exist", pod.Name, pod.Spec.NodeName)
-		}
-		n := newNodeInfo(node, true)
-		for _, other := range s.OnNode(node.Name) {
-			if other.UID != pod.UID && !ended(other) {
-				n.place(demandOf(other))
-			}
-		}
-		c, err := candidateOf(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if why := objections(&c, n); len(why) > 0 {
-			t.Fatalf("%s is bound to %s: %v", pod.Name, node.Name, why)
+		if why := oracleOf(s).objection(pod, pod.Spec.NodeName); why != "" {
+			t.Fatalf("%s is bound to %s: %v", pod.Name, pod.Spec.NodeName, why)
 		}
 	}
 }
 
 // nobodyForgotten demands that a pod without a node fits nowhere.
 func nobodyForgotten(t *rapid.T, s *store.Store) {
-	nodes := newView(s).look(store.Key{})
+	b := newView(s).look()
 	for _, obj := range s.List(api.Pods(), "") {
 		pod := obj.(*corev1.Pod)
 		if !ours(pod) {
 			continue
 		}
-		if d := plan(nodes, []*corev1.Pod{pod})[0]; d.node != nil {
+		if d := plan(b, []*corev1.Pod{pod})[0]; d.node != nil {
 			t.Fatalf("%s waits although it fits on %s", pod.Name, d.node.Name)
 		}
 		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {

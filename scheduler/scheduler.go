@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 )
 
 // Config is what the scheduler needs. Store, Fence and Now are required.
@@ -33,12 +36,18 @@ type scheduler struct {
 	batch  int
 	view   *view
 	events *event.Recorder
+	after  int64 // the revision of our last write that made room; used by the one worker only
 
 	mu      sync.Mutex // events come on another goroutine
-	queue   []store.Key
-	queued  map[store.Key]bool
-	waiting map[store.Key]bool // pods that fit nowhere
-	epoch   uint64             // raised when waiting is woken
+	queue   queue
+	waiting map[store.Key]wait // pods that fit nowhere
+	epoch   uint64             // raised when some of them are woken
+}
+
+// wait is what a waiting pod waits for.
+type wait struct {
+	hopes
+	node string // it is nominated to; "" for none
 }
 
 // New returns the scheduler's loop; its keys are pods.
@@ -54,8 +63,8 @@ func newLoop(cfg Config, batch int) *reconcile.Loop {
 		batch:   batch,
 		view:    newView(cfg.Store),
 		events:  &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: corev1.DefaultSchedulerName, Log: cfg.Log},
-		queued:  map[store.Key]bool{},
-		waiting: map[store.Key]bool{},
+		queue:   newQueue(),
+		waiting: map[store.Key]wait{},
 	}
 	return reconcile.New(reconcile.Config{
 		// One worker: decisions see each other in order.
@@ -64,6 +73,8 @@ func newLoop(cfg Config, batch int) *reconcile.Loop {
 			{Resource: api.Pods(), Keys: s.ofPod},
 			{Resource: api.Nodes(), Keys: s.ofNode},
 			{Resource: api.Leases(), Keys: s.ofLease},
+			{Resource: api.Namespaces(), Keys: s.ofNamespace},
+			{Resource: api.PodDisruptionBudgets(), Keys: s.ofBudget},
 		},
 	})
 }
@@ -83,15 +94,15 @@ func (s *scheduler) list() []reconcile.Key {
 		}
 	}
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-	var keys []reconcile.Key
+	keys := make([]reconcile.Key, 0, len(pods))
 	for _, pod := range pods {
+		s.enqueue(pod)
 		keys = append(keys, store.KeyOf(pod))
 	}
-	s.enqueue(keys...)
 	return keys
 }
 
-// ofPod wakes a pod that needs a node, and all that wait when one leaves its node.
+// ofPod wakes a pod that needs a node, and those that wait for what happened.
 func (s *scheduler) ofPod(e store.Event) []reconcile.Key {
 	was, _ := e.Previous.(*corev1.Pod)
 	is, _ := e.Object.(*corev1.Pod)
@@ -102,34 +113,70 @@ func (s *scheduler) ofPod(e store.Event) []reconcile.Key {
 	}
 	if is != nil && ours(is) {
 		// A status written by ourselves changes nothing about where it can run.
-		if was == nil || !ours(was) || was.Spec.NodeName != is.Spec.NodeName || !equality.Semantic.DeepEqual(was.Spec, is.Spec) {
-			s.enqueue(e.Key)
+		if was == nil || !ours(was) || was.Spec.NodeName != is.Spec.NodeName || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !maps.Equal(was.Labels, is.Labels) {
+			s.enqueue(is)
 			keys = append(keys, e.Key)
 		}
 	}
-	if is != nil && is.Spec.NodeName != "" {
-		if was == nil || was.Spec.NodeName != is.Spec.NodeName || ended(was) != ended(is) {
-			s.view.touch(is.Spec.NodeName)
-		}
+	released := hopeOf(was) != "" && hopeOf(is) != hopeOf(was) // room was kept for a pod that went elsewhere
+	if released || hopeOf(is) != "" {
+		s.view.soil(func(d *dirt) { d.nominated[e.Key] = true })
 	}
-	if was != nil && was.Spec.NodeName != "" && !ended(was) && (is == nil || ended(is)) {
-		s.view.touch(was.Spec.NodeName)
-		left = true
+	if released && is != nil && ours(is) { // another one has its room: it looks again
+		s.enqueue(is)
+		keys = append(keys, e.Key)
 	}
-	if left {
-		keys = append(keys, s.wakeWaiting()...)
+	before, now := placeOf(was), placeOf(is)
+	came := now != "" && now != before
+	switch {
+	case now != before || now != "" && (!maps.Equal(was.Labels, is.Labels) || (was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil)):
+		s.view.touch(before, now)
+		came = true // labels that change are like a pod that comes
+	case now != "":
+		s.view.touch(now) // the board holds the newest form of each pod
+	}
+	gone := before != "" && now != before
+	if left || came || gone || released {
+		keys = append(keys, s.wake(func(w wait) bool {
+			if came && w.near {
+				return true
+			}
+			if w.node != "" { // it has room where others leave; what leaves elsewhere is for others
+				return w.room && (left || gone && w.node == before)
+			}
+			return w.room && (left || gone || released)
+		})...)
 	}
 	return keys
+}
+
+// placeOf is the node where a pod needs something; "" for none.
+func placeOf(pod *corev1.Pod) string {
+	if pod == nil || ended(pod) {
+		return ""
+	}
+	return pod.Spec.NodeName
+}
+
+// hopeOf is the node that a pod without one is nominated to.
+func hopeOf(pod *corev1.Pod) string {
+	if pod == nil || !ours(pod) {
+		return ""
+	}
+	return pod.Status.NominatedNodeName
 }
 
 func (s *scheduler) ofNode(e store.Event) []reconcile.Key {
 	was, _ := e.Previous.(*corev1.Node)
 	is, _ := e.Object.(*corev1.Node)
 	s.view.touch(e.Key.Name)
-	if is == nil || was != nil && !matters(was, is) {
+	switch {
+	case is == nil: // a domain less to spread over, and pods that are nowhere any more
+		return s.wake(func(w wait) bool { return w.near })
+	case was != nil && !matters(was, is):
 		return nil
 	}
-	return s.wakeWaiting()
+	return s.wake(all)
 }
 
 // matters says whether a node's change can make it fit for a pod.
@@ -148,126 +195,160 @@ func (s *scheduler) ofLease(e store.Event) []reconcile.Key {
 	if e.Object == nil {
 		return nil
 	}
-	return s.wakeWaiting()
+	return s.wake(all)
 }
 
-func (s *scheduler) enqueue(keys ...store.Key) {
+// ofNamespace: selectors of namespaces look at labels.
+func (s *scheduler) ofNamespace(e store.Event) []reconcile.Key {
+	if e.Previous != nil && e.Object != nil && maps.Equal(e.Previous.GetLabels(), e.Object.GetLabels()) {
+		return nil
+	}
+	s.view.soil(func(d *dirt) { d.spaces[e.Key.Name] = true })
+	return s.wake(func(w wait) bool { return w.near })
+}
+
+func (s *scheduler) ofBudget(store.Event) []reconcile.Key {
+	s.view.soil(func(d *dirt) { d.budgets = true })
+	return nil
+}
+
+// enqueue puts pods into the queue.
+func (s *scheduler) enqueue(pods ...*corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range keys {
-		if !s.queued[key] {
-			s.queued[key] = true
-			s.queue = append(s.queue, key)
-		}
+	for _, pod := range pods {
+		s.queue.push(store.KeyOf(pod), corev1helpers.PodPriority(pod))
 	}
 }
 
-// wakeWaiting puts the pods that fit nowhere back into the queue.
-func (s *scheduler) wakeWaiting() []reconcile.Key {
+// putBack puts pods that were taken off the queue's front back there, in order.
+func (s *scheduler) putBack(pods ...*corev1.Pod) {
 	s.mu.Lock()
-	keys := make([]reconcile.Key, 0, len(s.waiting))
-	for key := range s.waiting {
-		keys = append(keys, key)
+	defer s.mu.Unlock()
+	for _, pod := range slices.Backward(pods) {
+		s.queue.putBack(store.KeyOf(pod), corev1helpers.PodPriority(pod))
 	}
-	clear(s.waiting)
+}
+
+func all(wait) bool { return true }
+
+// wake puts pods that fit nowhere back into the queue, those that came first first.
+func (s *scheduler) wake(which func(wait) bool) []reconcile.Key {
+	s.mu.Lock()
 	s.epoch++
+	var keys []store.Key
+	for key, w := range s.waiting {
+		if which(w) {
+			keys = append(keys, key)
+			delete(s.waiting, key)
+		}
+	}
 	s.mu.Unlock()
-	slices.SortFunc(keys, compareKeys)
-	s.enqueue(keys...)
+	var pods []*corev1.Pod
+	for _, key := range keys {
+		if pod, ok := s.Store.Get(key).(*corev1.Pod); ok && ours(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareKeys(store.KeyOf(a), store.KeyOf(b)))
+	})
+	s.enqueue(pods...)
+	keys = keys[:0]
+	for _, pod := range pods {
+		keys = append(keys, store.KeyOf(pod))
+	}
 	return keys
 }
 
-// take gives the next pods to place, first's own first.
+// take gives the next pods to place: those of the highest priority first, and of
+// one priority in the order in which they came. first's own turn has come; when it
+// is not among them, those before it fill a batch.
 func (s *scheduler) take(first store.Key) []*corev1.Pod {
-	s.drop(first)
+	if s.view.uncertain(first) { // alone: what it may hold already is not held against it
+		pod, ok := s.Store.Get(first).(*corev1.Pod)
+		s.forget(first)
+		if ok && ours(pod) {
+			return []*corev1.Pod{pod}
+		}
+		return nil
+	}
 	var pods []*corev1.Pod
 	bytes := 0
-	for key, ok := first, true; ok; key, ok = s.pop() {
-		pod, exists := s.Store.Get(key).(*corev1.Pod)
-		if !exists || !ours(pod) || s.view.placed(key, pod) {
-			continue
+	for {
+		key, ok := s.pop()
+		if !ok {
+			return pods
 		}
-		if s.view.uncertain(key) {
-			if key == first {
-				return []*corev1.Pod{pod} // alone: what it may hold already is not held against it
-			}
-			continue // its own key is due again
+		pod, exists := s.Store.Get(key).(*corev1.Pod)
+		if !exists || !ours(pod) || s.view.placed(key, pod) || s.view.uncertain(key) { // an uncertain one's own key is due again
+			continue
 		}
 		bytes += 2 * pod.Size()
 		if len(pods) == s.batch || len(pods) > 0 && bytes > store.BulkBytes/2 {
-			s.putBack(key)
-			break
+			s.putBack(pod)
+			return pods
 		}
 		pods = append(pods, pod)
 	}
-	return pods
 }
 
-// pop takes the key off the queue's front.
 func (s *scheduler) pop() (store.Key, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) > 0 {
-		key := s.queue[0]
-		s.queue = s.queue[1:]
-		if s.queued[key] { // else taken by its own key
-			delete(s.queued, key)
-			return key, true
-		}
-	}
-	s.queue = nil
-	return store.Key{}, false
+	return s.queue.pop()
 }
 
-func (s *scheduler) putBack(key store.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queued[key] = true
-	s.queue = slices.Insert(s.queue, 0, key)
-}
-
-// drop takes a key out of the queue, wherever it stands.
-func (s *scheduler) drop(key store.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.queued, key)
-}
-
-// Reconcile places the pod of the key, and with it others that wait for their
-// turn.
+// Reconcile places pods, the most urgent first, until the pod of the key has had
+// its turn.
 func (s *scheduler) Reconcile(ctx context.Context, key reconcile.Key) error {
-	if s.Store.Revision() < s.Fence().Revision {
-		// What the leader before us bound may not be in the cache yet.
-		return reconcile.After(10*time.Millisecond, "the cache is behind the election")
+	if s.Store.Revision() < max(s.Fence().Revision, s.after) {
+		// What the leader before us bound, or the pods that we sent away, may not be in
+		// the cache yet.
+		return reconcile.After(time.Millisecond, "the cache is behind")
 	}
-	if pod, ok := s.Store.Get(key).(*corev1.Pod); !ok || !ours(pod) || s.view.placed(key, pod) {
+	pod, ok := s.Store.Get(key).(*corev1.Pod)
+	if !ok || !ours(pod) || s.view.placed(key, pod) {
 		s.forget(key)
 		return nil
 	}
 	if s.idle(key) {
 		return nil
 	}
+	s.enqueue(pod)
 	epoch := s.current()
-	nodes := s.view.look(key)
+	b := s.view.look()
 	pods := s.take(key)
 	if len(pods) == 0 {
 		return nil
 	}
-	return s.place(ctx, nodes, pods, epoch)
+	err := s.place(ctx, b, pods, epoch)
+	if err == nil && s.due(key) {
+		return reconcile.After(0, "others came first")
+	}
+	return err
+}
+
+// due says whether a pod is still in the queue.
+func (s *scheduler) due(key store.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.has(key)
 }
 
 // idle says whether the pod has been found to fit nowhere and nothing changed.
 func (s *scheduler) idle(key store.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.waiting[key] && !s.queued[key]
+	_, waits := s.waiting[key]
+	return waits && !s.queue.has(key)
 }
 
 func (s *scheduler) forget(key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, key)
-	delete(s.queued, key)
+	s.queue.drop(key)
 }
 
 // current counts what happened that can give a waiting pod a place.
@@ -279,11 +360,11 @@ func (s *scheduler) current() uint64 {
 
 // wait puts a pod with those that fit nowhere, unless something happened since
 // the epoch in which that was found.
-func (s *scheduler) wait(key store.Key, epoch uint64) bool {
+func (s *scheduler) wait(key store.Key, w wait, epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.epoch == epoch {
-		s.waiting[key] = true
+		s.waiting[key] = w
 	}
 	return s.epoch == epoch
 }

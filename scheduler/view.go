@@ -1,13 +1,14 @@
 package scheduler
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -18,48 +19,64 @@ type bound struct {
 	certain bool        // the write succeeded
 }
 
-// view is what the scheduler knows of nodes: a summary per node, made again only
-// when something on that node changed, and its own recent binds.
+// view keeps the board as the store's cache has it, changed only where something
+// happened, with our own recent binds.
 type view struct {
 	store store.Reader
 
 	mu    sync.Mutex // events come on another goroutine
-	dirty map[string]bool
-	all   bool               // everything is dirty
+	dirty dirt
 	doubt map[store.Key]bool // pods whose bind is uncertain
 
-	nodes map[string]*nodeInfo // used by the one worker only, as is the rest
-	names []string             // of nodes, sorted
+	board *board // used by the one worker only, as is the rest
 	binds map[store.Key]bound
+	hopes map[store.Key]types.UID // pods nominated on the board
+}
+
+// dirt is what must be looked at again.
+type dirt struct {
+	all       bool
+	budgets   bool
+	nodes     map[string]bool
+	spaces    map[string]bool
+	nominated map[store.Key]bool // pods that are or were nominated to a node
+}
+
+func newDirt() dirt {
+	return dirt{nodes: map[string]bool{}, spaces: map[string]bool{}, nominated: map[store.Key]bool{}}
 }
 
 func newView(r store.Reader) *view {
-	return &view{store: r, dirty: map[string]bool{}, all: true, doubt: map[store.Key]bool{}, nodes: map[string]*nodeInfo{}, binds: map[store.Key]bound{}}
+	v := &view{store: r, dirty: newDirt(), doubt: map[store.Key]bool{}, board: newBoard(), binds: map[store.Key]bound{}, hopes: map[store.Key]types.UID{}}
+	v.dirty.all = true
+	return v
 }
 
-// touch says that a node must be looked at again; "" is none.
+// touch says that nodes must be looked at again; "" is none.
 func (v *view) touch(names ...string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, name := range names {
 		if name != "" {
-			v.dirty[name] = true
+			v.dirty.nodes[name] = true
 		}
 	}
 }
 
-func (v *view) touchAll() {
+// soil says what else must be looked at again.
+func (v *view) soil(how func(*dirt)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.all = true
+	how(&v.dirty)
 }
 
-// look brings the summaries up to date and returns them sorted by name, without
-// what the pod of the key itself may hold by a bind whose answer was lost.
-func (v *view) look(key store.Key) (nodes []*nodeInfo) {
+func (v *view) touchAll() { v.soil(func(d *dirt) { d.all = true }) }
+
+// look brings the board up to date.
+func (v *view) look() *board {
 	v.mu.Lock()
-	dirty, all := v.dirty, v.all
-	v.dirty, v.all = map[string]bool{}, false
+	d := v.dirty
+	v.dirty = newDirt()
 	v.mu.Unlock()
 
 	// Binds before pods: what the cache shows by then needs no keeping in mind, and
@@ -68,37 +85,65 @@ func (v *view) look(key store.Key) (nodes []*nodeInfo) {
 		if v.seen(key, b) {
 			delete(v.binds, key)
 			for _, n := range b.nodes {
-				dirty[n] = true
+				d.nodes[n] = true
 			}
 		}
 	}
-	if all {
-		clear(v.nodes)
-		for _, obj := range v.store.List(api.Nodes(), "") {
-			dirty[obj.GetName()] = true
+	if d.all {
+		v.everything(&d)
+	}
+	for name := range d.spaces {
+		var set map[string]string
+		if ns := v.store.Get(store.Key{GroupResource: api.Namespaces(), Name: name}); ns != nil {
+			set = ns.GetLabels()
 		}
+		v.board.setSpace(name, set)
 	}
-	own := v.binds[key]
-	for name := range dirty {
-		if n := v.summary(name, ""); n != nil {
-			v.nodes[name] = n
-		} else {
-			delete(v.nodes, name)
-		}
-	}
-	if len(dirty) > 0 {
-		v.names = slices.Sorted(maps.Keys(v.nodes))
-	}
-	for _, name := range v.names {
-		n := v.nodes[name]
-		if slices.Contains(own.nodes, name) {
-			if n = v.summary(name, own.pod.UID); n == nil {
-				continue
+	if len(d.nodes) > 0 {
+		held := map[string][]*corev1.Pod{}
+		for _, b := range v.binds {
+			for _, name := range b.nodes {
+				held[name] = append(held[name], b.pod)
 			}
 		}
-		nodes = append(nodes, n)
+		for name := range d.nodes {
+			v.sync(name, held[name])
+		}
 	}
-	return nodes
+	for key := range d.nominated {
+		v.nominate(key)
+	}
+	if d.budgets {
+		v.board.budgets = readBudgets(v.store)
+	}
+	v.board.keep()
+	v.board.sweep()
+	return v.board
+}
+
+// everything marks all there is.
+func (v *view) everything(d *dirt) {
+	d.budgets = true
+	for _, obj := range v.store.List(api.Nodes(), "") {
+		d.nodes[obj.GetName()] = true
+	}
+	for name := range v.board.slots {
+		d.nodes[name] = true
+	}
+	for _, obj := range v.store.List(api.Namespaces(), "") {
+		d.spaces[obj.GetName()] = true
+	}
+	for name := range v.board.spaces {
+		d.spaces[name] = true
+	}
+	for key := range v.hopes {
+		d.nominated[key] = true
+	}
+	for _, obj := range v.store.List(api.Pods(), "") {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" {
+			d.nominated[store.KeyOf(pod)] = true
+		}
+	}
 }
 
 // seen says whether the cache is past the write of a bind: the pod is no longer
@@ -108,36 +153,88 @@ func (v *view) seen(key store.Key, b bound) bool {
 	return !ok || pod.UID != b.pod.UID || pod.ResourceVersion != b.pod.ResourceVersion
 }
 
-// summary makes the summary of a node, leaving out one pod; nil when there is no
-// such node.
-func (v *view) summary(name string, without types.UID) *nodeInfo {
+// sync brings one node up to date: what the cache shows there and what it will show
+// by our binds. Pods that are as before are not counted anew.
+func (v *view) sync(name string, held []*corev1.Pod) {
 	node, ok := v.store.Get(store.Key{GroupResource: api.Nodes(), Name: name}).(*corev1.Node)
 	if !ok {
-		return nil
+		v.board.dropNode(name)
+		return
 	}
 	lease := v.store.Get(store.Key{GroupResource: api.Leases(), Namespace: corev1.NamespaceNodeLease, Name: name})
-	n := newNodeInfo(node, lease != nil)
+	v.board.setNode(node, lease != nil)
 	on := map[types.UID]bool{}
-	if without != "" {
-		on[without] = true
-	}
-	place := func(pod *corev1.Pod) {
-		if !on[pod.UID] {
-			on[pod.UID] = true
-			n.place(demandOf(pod))
-		}
-	}
 	for _, pod := range v.store.OnNode(name) {
 		if !ended(pod) {
-			place(pod)
+			on[pod.UID] = true
+			v.board.settle(pod, name)
 		}
 	}
-	for _, b := range v.binds {
-		if slices.Contains(b.nodes, name) {
-			place(b.pod)
+	for _, pod := range held {
+		if !on[pod.UID] {
+			on[pod.UID] = true
+			v.board.settle(pod, name)
 		}
 	}
-	return n
+	for uid, r := range v.board.spots[v.board.slots[name]].records {
+		if !on[uid] {
+			v.board.take(r)
+		}
+	}
+}
+
+// settle makes a pod on a node be counted as it is now.
+func (b *board) settle(pod *corev1.Pod, node string) {
+	slot := b.slots[node]
+	was := b.spots[slot].records[pod.UID]
+	if was != nil && was.pod == pod {
+		return
+	}
+	r := b.record(pod)
+	if was != nil {
+		if was.shape == r.shape && was.owner == r.owner {
+			was.pod = pod
+			return
+		}
+		b.take(was)
+	}
+	b.put(r, slot)
+}
+
+// nominate brings up to date for which node a pod is nominated.
+func (v *view) nominate(key store.Key) {
+	v.board.dismiss(v.hopes[key])
+	delete(v.hopes, key)
+	pod, ok := v.store.Get(key).(*corev1.Pod)
+	if !ok || !ours(pod) || pod.Status.NominatedNodeName == "" {
+		return
+	}
+	if b, bound := v.binds[key]; bound && b.certain && b.pod.UID == pod.UID {
+		return
+	}
+	if slot, known := v.board.slots[pod.Status.NominatedNodeName]; known {
+		v.board.nominate(v.board.record(pod), slot)
+		v.hopes[key] = pod.UID
+	}
+}
+
+func readBudgets(r store.Reader) (out []*budget) {
+	for _, obj := range r.List(api.PodDisruptionBudgets(), "") {
+		pdb, ok := obj.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+		if err != nil {
+			continue // validation refuses one that cannot be read; it guards nothing
+		}
+		g := &budget{namespace: pdb.Namespace, selector: selector, allowed: pdb.Status.DisruptionsAllowed, disrupted: map[string]bool{}}
+		for name := range pdb.Status.DisruptedPods {
+			g.disrupted[name] = true
+		}
+		out = append(out, g)
+	}
+	return out
 }
 
 // note keeps a bind in mind. An uncertain one is counted on every node where it
@@ -162,6 +259,13 @@ func (v *view) note(pod *corev1.Pod, node string, certain bool) {
 	if !certain && v.seen(key, b) { // it was known before we could doubt it
 		delete(v.binds, key)
 		v.cleared(key)
+	}
+	if certain && len(before.nodes) == 0 {
+		if slot, known := v.board.slots[node]; known && v.board.spots[slot].records[pod.UID] == nil {
+			v.board.put(v.board.record(pod), slot)
+		}
+		v.board.dismiss(pod.UID)
+		return
 	}
 	v.touch(append(before.nodes, b.nodes...)...)
 }
@@ -188,6 +292,14 @@ func (v *view) placed(key store.Key, pod *corev1.Pod) bool {
 func (v *view) uncertain(key store.Key) bool {
 	b, ok := v.binds[key]
 	return ok && !b.certain && !v.seen(key, b)
+}
+
+// own are the nodes where a pod may be by binds whose answers were lost.
+func (v *view) own(pod *corev1.Pod) []string {
+	if b, ok := v.binds[store.KeyOf(pod)]; ok && !b.certain && b.pod.UID == pod.UID {
+		return slices.Clone(b.nodes)
+	}
+	return nil
 }
 
 // ended says whether a pod needs nothing of its node any more.

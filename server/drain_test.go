@@ -14,7 +14,7 @@ import (
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kubectl/pkg/drain"
+	kubectl "k8s.io/kubectl/pkg/drain"
 )
 
 // out is what kubectl prints, from several goroutines.
@@ -108,12 +108,12 @@ func TestKubectlDrain(t *testing.T) {
 	})
 
 	printed := &out{}
-	helper := &drain.Helper{Ctx: ctx, Client: f.admin, Force: true, GracePeriodSeconds: -1, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
+	helper := &kubectl.Helper{Ctx: ctx, Client: f.admin, Force: true, GracePeriodSeconds: -1, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
 		Timeout: 50 * time.Second, EvictErrorRetryDelay: 20 * time.Millisecond, Out: printed, ErrOut: printed}
 	node, err := f.admin.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
 	must(t, err)
-	must(t, drain.RunCordonOrUncordon(helper, node, true))
-	if err := drain.RunNodeDrain(helper, "n1"); err != nil {
+	must(t, kubectl.RunCordonOrUncordon(helper, node, true))
+	if err := kubectl.RunNodeDrain(helper, "n1"); err != nil {
 		t.Fatalf("%v\n%s", err, printed)
 	}
 	stop()

@@ -95,6 +95,22 @@ func start(t *testing.T, window int, change func(*Config)) *fixture {
 	return f
 }
 
+// patient lets requests take as long as they like when the server stops.
+func patient(c *Config) { c.drain = time.Hour }
+
+// stopsAtOnce ends a patient server, whose requests have to end by themselves.
+func (f *fixture) stopsAtOnce() {
+	f.t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- f.stop() }()
+	select {
+	case err := <-ended:
+		must(f.t, err)
+	case <-time.After(2 * time.Minute):
+		f.t.Fatal("a request keeps the server from stopping")
+	}
+}
+
 // config is the administrator's.
 func (f *fixture) config() *rest.Config {
 	f.t.Helper()
@@ -120,7 +136,7 @@ func (f *fixture) client(pair certs.Pair) *http.Client {
 	}
 	transport := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true}
 	f.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: time.Minute}
+	return &http.Client{Transport: transport, Timeout: 2 * time.Minute}
 }
 
 // adminHTTP is a plain HTTP client of an administrator.

@@ -72,6 +72,9 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 			return err
 		}
 	}
+	if kind.GroupResource() == api.Pods() || kind.GroupResource() == api.PriorityClasses() {
+		facts.PriorityClasses = g.store.List(api.PriorityClasses(), "")
+	}
 	admitted, err := admission.Admit(r, facts)
 	if err == nil && r.Verb != admission.Delete {
 		admitted, err = g.bounded(admitted, r, a.IsDryRun())

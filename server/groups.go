@@ -14,8 +14,11 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericserver "k8s.io/apiserver/pkg/server"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+	controllerrevisionstorage "k8s.io/kubernetes/pkg/registry/apps/controllerrevision/storage"
+	daemonsetstorage "k8s.io/kubernetes/pkg/registry/apps/daemonset/storage"
 	deploymentstorage "k8s.io/kubernetes/pkg/registry/apps/deployment/storage"
 	replicasetstorage "k8s.io/kubernetes/pkg/registry/apps/replicaset/storage"
+	statefulsetstorage "k8s.io/kubernetes/pkg/registry/apps/statefulset/storage"
 	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
 	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectaccessreview"
 	cronjobstorage "k8s.io/kubernetes/pkg/registry/batch/cronjob/storage"
@@ -27,6 +30,7 @@ import (
 	namespacestorage "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 	nodestorage "k8s.io/kubernetes/pkg/registry/core/node/storage"
 	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+	replicationcontrollerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	secretstorage "k8s.io/kubernetes/pkg/registry/core/secret/storage"
 	serviceaccountstorage "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	endpointslicestorage "k8s.io/kubernetes/pkg/registry/discovery/endpointslice/storage"
@@ -79,13 +83,12 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 		return err
 	}
 	maps.Copy(core, stored[""])
-	maps.Copy(apps, stored["apps"])
 	if err := server.InstallLegacyAPIGroup(genericserver.DefaultLegacyAPIPrefix, group("", core)); err != nil {
 		return fmt.Errorf("install the core group: %w", err)
 	}
 	var groups []*genericserver.APIGroupInfo
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		if name != "" && name != "apps" {
+		if name != "" {
 			groups = append(groups, group(name, stored[name]))
 		}
 	}
@@ -135,29 +138,36 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
+	controllers, err := replicationcontrollerstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("replicationcontrollers: %w", err)
+	}
 	endpoints, err := endpointsstorage.NewREST(options)
 	if err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
 	return resources{
-		api.Namespaces().Resource:      namespaces,
-		"namespaces/status":            namespaceStatus,
-		"namespaces/finalize":          namespaceFinalize,
-		api.Nodes().Resource:           nodes.Node,
-		"nodes/status":                 nodes.Status,
-		api.Pods().Resource:            pods.Pod,
-		"pods/status":                  pods.Status,
-		"pods/eviction":                pods.Eviction,
-		"pods/log":                     &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
-		"pods/exec":                    refusedExec(),
-		"pods/attach":                  refusedAttach(),
-		"pods/portforward":             refusedPortForward(),
-		api.ConfigMaps().Resource:      configMaps,
-		api.Secrets().Resource:         secrets,
-		api.ServiceAccounts().Resource: accounts,
-		api.Services().Resource:        services,
-		"services/status":              serviceStatus,
-		api.Endpoints().Resource:       endpoints,
+		api.Namespaces().Resource:       namespaces,
+		"namespaces/status":             namespaceStatus,
+		"namespaces/finalize":           namespaceFinalize,
+		api.Nodes().Resource:            nodes.Node,
+		"nodes/status":                  nodes.Status,
+		api.Pods().Resource:             pods.Pod,
+		"pods/status":                   pods.Status,
+		"pods/eviction":                 pods.Eviction,
+		"pods/log":                      &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
+		"pods/exec":                     refusedExec(),
+		"pods/attach":                   refusedAttach(),
+		"pods/portforward":              refusedPortForward(),
+		api.ConfigMaps().Resource:       configMaps,
+		api.Secrets().Resource:          secrets,
+		api.ServiceAccounts().Resource:  accounts,
+		api.Services().Resource:         services,
+		"services/status":               serviceStatus,
+		api.Endpoints().Resource:        endpoints,
+		"replicationcontrollers":        controllers.Controller,
+		"replicationcontrollers/status": controllers.Status,
+		"replicationcontrollers/scale":  controllers.Scale,
 	}, nil
 }
 
@@ -170,6 +180,18 @@ func appsResources(options generic.RESTOptionsGetter) (resources, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replicasets: %w", err)
 	}
+	statefulSets, err := statefulsetstorage.NewStorage(options)
+	if err != nil {
+		return nil, fmt.Errorf("statefulsets: %w", err)
+	}
+	daemonSets, daemonSetStatus, err := daemonsetstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("daemonsets: %w", err)
+	}
+	revisions, err := controllerrevisionstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("controllerrevisions: %w", err)
+	}
 	return resources{
 		api.Deployments().Resource: deployments.Deployment,
 		"deployments/status":       deployments.Status,
@@ -177,6 +199,13 @@ func appsResources(options generic.RESTOptionsGetter) (resources, error) {
 		api.ReplicaSets().Resource: replicaSets.ReplicaSet,
 		"replicasets/status":       replicaSets.Status,
 		"replicasets/scale":        replicaSets.Scale,
+
+		api.StatefulSets().Resource:        statefulSets.StatefulSet,
+		"statefulsets/status":              statefulSets.Status,
+		"statefulsets/scale":               statefulSets.Scale,
+		api.DaemonSets().Resource:          daemonSets,
+		"daemonsets/status":                daemonSetStatus,
+		api.ControllerRevisions().Resource: revisions,
 	}, nil
 }
 

@@ -41,6 +41,8 @@ type Config struct {
 	Version     string                  // of Headway, for /version
 	Now         store.Clock             // default time.Now
 	Log         *slog.Logger
+
+	drain time.Duration // default drain
 }
 
 // Server is one server's API.
@@ -59,6 +61,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.drain == 0 {
+		cfg.drain = drain
 	}
 	s := &Server{cfg: cfg}
 	s.serving, s.stop = context.WithCancel(context.Background())
@@ -89,11 +94,11 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.stop()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.drain)
 	defer cancel()
 	err := s.http.Shutdown(last)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.cfg.Log.Warn("requests were cut off at shutdown", "after", drain)
+		s.cfg.Log.Warn("requests were cut off at shutdown", "after", s.cfg.drain)
 		err = s.http.Close()
 	}
 	if serveErr := <-served; err == nil && !errors.Is(serveErr, http.ErrServerClosed) {

@@ -18,13 +18,10 @@ import (
 	rbacinstall "k8s.io/kubernetes/pkg/apis/rbac/install"
 	schedulinginstall "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	storageinstall "k8s.io/kubernetes/pkg/apis/storage/install"
-	daemonsetstorage "k8s.io/kubernetes/pkg/registry/apps/daemonset/storage"
-	statefulsetstorage "k8s.io/kubernetes/pkg/registry/apps/statefulset/storage"
 	autoscalerstorage "k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler/storage"
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
 	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
-	replicationcontrollerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	resourcequotastorage "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
 	ingressstorage "k8s.io/kubernetes/pkg/registry/networking/ingress/storage"
 	ingressclassstorage "k8s.io/kubernetes/pkg/registry/networking/ingressclass/storage"
@@ -76,16 +73,10 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	must("persistentvolumes", err)
 	claims, claimStatus, err := claimstorage.NewREST(options)
 	must("persistentvolumeclaims", err)
-	controllers, err := replicationcontrollerstorage.NewStorage(options)
-	must("replicationcontrollers", err)
 	quotas, quotaStatus, err := resourcequotastorage.NewREST(options)
 	must("resourcequotas", err)
 	definitions, err := customresourcedefinition.NewREST(scheme, options)
 	must("customresourcedefinitions", err)
-	daemonSets, daemonSetStatus, err := daemonsetstorage.NewREST(options)
-	must("daemonsets", err)
-	statefulSets, err := statefulsetstorage.NewStorage(options)
-	must("statefulsets", err)
 	autoscalers, autoscalerStatus, err := autoscalerstorage.NewREST(options)
 	must("horizontalpodautoscalers", err)
 	ingresses, ingressStatus, err := ingressstorage.NewREST(options)
@@ -116,15 +107,10 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 			"limitranges":       limits,
 			"persistentvolumes": volumes, "persistentvolumes/status": volumeStatus,
 			"persistentvolumeclaims": claims, "persistentvolumeclaims/status": claimStatus,
-			"replicationcontrollers": controllers.Controller, "replicationcontrollers/status": controllers.Status, "replicationcontrollers/scale": controllers.Scale,
 			"resourcequotas": quotas, "resourcequotas/status": quotaStatus,
 		},
 		"apiextensions.k8s.io": {"customresourcedefinitions": definitionStorage{definitions.Store}},
-		"apps": {
-			"daemonsets": daemonSets, "daemonsets/status": daemonSetStatus,
-			"statefulsets": statefulSets.StatefulSet, "statefulsets/status": statefulSets.Status, "statefulsets/scale": statefulSets.Scale,
-		},
-		"autoscaling": {"horizontalpodautoscalers": autoscalers, "horizontalpodautoscalers/status": autoscalerStatus},
+		"autoscaling":          {"horizontalpodautoscalers": autoscalers, "horizontalpodautoscalers/status": autoscalerStatus},
 		"networking.k8s.io": {
 			"ingresses": ingresses, "ingresses/status": ingressStatus,
 			"ingressclasses": ingressClasses, "networkpolicies": policies,

@@ -16,17 +16,13 @@ import (
 func storedObjects() map[string]struct{ body, columns string } {
 	type object = struct{ body, columns string }
 	const (
-		template = `selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}`
-		rules    = `rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]`
-		binding  = `roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}`
+		rules   = `rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]`
+		binding = `roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}`
 	)
 	return map[string]object{
 		"PersistentVolume":         {`spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}`, "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode"},
 		"PersistentVolumeClaim":    {`spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}`, "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode"},
-		"ReplicationController":    {`spec: {replicas: 2, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}`, "Name|Desired|Current|Ready|Age|Containers|Images|Selector"},
 		"CustomResourceDefinition": {`spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}`, "Name|Scope|Versions|Created At|Group|Kind|ShortNames|Established"},
-		"DaemonSet":                {"spec: {" + template + "}", "Name|Desired|Current|Ready|Up-to-date|Available|Node Selector|Age|Containers|Images|Selector"},
-		"StatefulSet":              {"spec: {serviceName: a, " + template + "}", "Name|Ready|Age|Containers|Images"},
 		"HorizontalPodAutoscaler":  {`spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}, maxReplicas: 3}`, "Name|Reference|Targets|MinPods|MaxPods|Replicas|Age"},
 		"Ingress":                  {`spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}`, "Name|Class|Hosts|Address|Ports|Age"},
 		"IngressClass":             {`spec: {controller: example.org/a}`, "Name|Controller|Parameters|Age"},
@@ -35,7 +31,6 @@ func storedObjects() map[string]struct{ body, columns string } {
 		"ClusterRoleBinding":       {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
 		"Role":                     {rules, "Name|Created At"},
 		"RoleBinding":              {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
-		"PriorityClass":            {`value: 1000`, "Name|Value|Global-Default|Age|PreemptionPolicy"},
 		"StorageClass":             {`provisioner: example.org/a`, "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"},
 	}
 }
@@ -123,12 +118,13 @@ func TestStoredKinds(t *testing.T) {
 }
 
 // The replicas of what has some can be read and set as kubectl scale does.
-func TestStoredKindsScale(t *testing.T) {
+func TestScale(t *testing.T) {
 	f := start(t, 0, nil)
 	ctx := t.Context()
-	for resource, kind := range map[string]string{"/apis/apps/v1/namespaces/default/statefulsets": "StatefulSet", "/api/v1/namespaces/default/replicationcontrollers": "ReplicationController"} {
+	selectors := map[string]string{"ReplicationController": "{app: a}", "StatefulSet": "{matchLabels: {app: a}}"}
+	for resource, kind := range map[string]string{"/api/v1/namespaces/default/replicationcontrollers": "ReplicationController", "/apis/apps/v1/namespaces/default/statefulsets": "StatefulSet"} {
 		version := strings.Split(strings.TrimPrefix(strings.TrimPrefix(resource, "/apis/"), "/api/"), "/namespaces")[0]
-		body := "apiVersion: " + version + "\nkind: " + kind + "\nmetadata: {name: a}\n" + storedObjects()[kind].body
+		body := "apiVersion: " + version + "\nkind: " + kind + "\nmetadata: {name: a}\nspec: {template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}, selector: " + selectors[kind] + "}"
 		_, err := f.admin.RESTClient().Post().AbsPath(resource).SetHeader("Content-Type", "application/yaml").Body([]byte(body)).DoRaw(ctx)
 		must(t, err)
 		raw, err := f.admin.RESTClient().Patch("application/merge-patch+json").AbsPath(resource + "/a/scale").Body([]byte(`{"spec": {"replicas": 5}}`)).DoRaw(ctx)

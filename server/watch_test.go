@@ -27,7 +27,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 			t.Fatal("the watch ended")
 		}
 		return e
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no event")
 	}
 	return watch.Event{}
@@ -73,7 +73,7 @@ func TestInformerSeesEverything(t *testing.T) {
 		select {
 		case e := <-events:
 			got = append(got, e)
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("events %q, want %q", got, want)
 		}
 	}
@@ -306,15 +306,11 @@ func TestTransactionIsSeenWhole(t *testing.T) {
 }
 
 func TestWatchesEndWithTheServer(t *testing.T) {
-	f := start(t, 0, nil)
+	f := start(t, 0, patient)
 	w, err := f.admin.CoreV1().Pods("").Watch(context.Background(), metav1.ListOptions{})
 	must(t, err)
-	begun := time.Now()
-	must(t, f.stop())
+	f.stopsAtOnce()
 	for range w.ResultChan() {
-	}
-	if took := time.Since(begun); took > drain {
-		t.Errorf("shutdown with a watch took %s", took)
 	}
 	if _, err := f.adminHTTP().Get(f.url + "/livez"); err == nil {
 		t.Error("the listener is still open")

@@ -17,12 +17,14 @@ const ElectionKey = Prefix + "_election/leader"
 type Leadership struct {
 	Fence Fence
 
-	store *Store
-	lease LeaseID
-	stop  context.CancelFunc
-	done  chan struct{}
-	once  sync.Once
-	ended chan struct{} // the keeping goroutine has returned
+	store    *Store
+	lease    LeaseID
+	ttl      time.Duration
+	deadline time.Time // by this process's monotonic clock: not ours after it; used by who renews
+	stop     context.CancelFunc
+	done     chan struct{}
+	once     sync.Once
+	ended    chan struct{} // the keeping goroutine has returned
 }
 
 // Elect waits until identity is the leader. The leadership is renewed until ctx
@@ -62,6 +64,37 @@ func (s *Store) campaign(ctx context.Context, identity string, ttl time.Duration
 	if len(r.Entries) > 0 {
 		return nil, s.vacant(ctx, r.Revision+1)
 	}
+	l, err := s.claim(ctx, identity, ttl)
+	if l == nil {
+		return nil, err
+	}
+	ctx, l.stop = context.WithCancel(ctx)
+	go l.keep(ctx)
+	return l, nil
+}
+
+// Stand is Elect for callers that own every goroutine: it tries once to make
+// identity the leader and waits for nobody. nil, nil means that there is a leader.
+// Whoever is elected calls Renew in time.
+func (s *Store) Stand(ctx context.Context, identity string, ttl time.Duration) (*Leadership, error) {
+	r, err := s.kv.Range(ctx, RangeRequest{Start: ElectionKey})
+	if err != nil {
+		return nil, fmt.Errorf("elect: %w", err)
+	}
+	if len(r.Entries) > 0 {
+		return nil, nil
+	}
+	l, err := s.claim(ctx, identity, ttl)
+	if l == nil {
+		return nil, err
+	}
+	l.stop = func() {}
+	close(l.ended)
+	return l, nil
+}
+
+// claim tries to become the leader where there is none.
+func (s *Store) claim(ctx context.Context, identity string, ttl time.Duration) (*Leadership, error) {
 	granted := time.Now()
 	lease, err := s.kv.Grant(ctx, ttl)
 	if err != nil {
@@ -72,16 +105,14 @@ func (s *Store) campaign(ctx context.Context, identity string, ttl time.Duration
 		// Without the answer it may have happened; ending the lease undoes it.
 		return nil, errors.Join(err, s.revoke(ctx, lease))
 	}
-	ctx, stop := context.WithCancel(ctx)
 	l := &Leadership{
 		Fence: Fence{Key: ElectionKey, Revision: out.Revision},
-		store: s, lease: lease, stop: stop,
+		store: s, lease: lease, ttl: ttl, deadline: granted.Add(ttl - ttl/5),
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.leaderMu.Lock()
 	s.leaders[l.Fence] = l
 	s.leaderMu.Unlock()
-	go l.keep(ctx, granted, ttl)
 	return l, nil
 }
 
@@ -121,14 +152,11 @@ func (s *Store) revoke(ctx context.Context, lease LeaseID) error {
 	return nil
 }
 
-// keep renews the lease three times per ttl and gives up a fifth of ttl before
-// the backend may: by this process's monotonic clock, counted from before the
-// last successful renewal was sent.
-func (l *Leadership) keep(ctx context.Context, granted time.Time, ttl time.Duration) {
+// keep renews the lease until ctx ends or the leadership does.
+func (l *Leadership) keep(ctx context.Context) {
 	defer close(l.ended)
 	defer l.lose()
-	deadline := granted.Add(ttl - ttl/5)
-	timer := time.NewTimer(ttl / 3)
+	timer := time.NewTimer(l.ttl / 3)
 	defer timer.Stop()
 	for {
 		select {
@@ -138,23 +166,36 @@ func (l *Leadership) keep(ctx context.Context, granted time.Time, ttl time.Durat
 			return
 		case <-timer.C:
 		}
-		sent := time.Now()
-		if !sent.Before(deadline) {
+		again, ok := l.Renew(ctx)
+		if !ok {
 			return
 		}
-		renew, cancel := context.WithDeadline(ctx, deadline)
-		left, err := l.store.kv.KeepAlive(renew, l.lease)
-		cancel()
-		switch {
-		case err == nil:
-			deadline = sent.Add(left - ttl/5)
-			timer.Reset(ttl / 3)
-		case errors.Is(err, ErrLeaseGone):
-			return
-		default:
-			timer.Reset(min(retryFirst, max(0, time.Until(deadline))))
-		}
+		timer.Reset(again)
 	}
+}
+
+// Renew renews the lease once and says when to do so again: three times per ttl.
+// False: the leadership is over. It is given up a fifth of ttl before the backend
+// may, by this process's monotonic clock, counted from before the last successful
+// renewal was sent. Elect's leaderships renew themselves.
+func (l *Leadership) Renew(ctx context.Context) (again time.Duration, ok bool) {
+	sent := time.Now()
+	if !sent.Before(l.deadline) {
+		l.lose()
+		return 0, false
+	}
+	renew, cancel := context.WithDeadline(ctx, l.deadline)
+	left, err := l.store.kv.KeepAlive(renew, l.lease)
+	cancel()
+	switch {
+	case err == nil:
+		l.deadline = sent.Add(left - l.ttl/5)
+		return l.ttl / 3, true
+	case errors.Is(err, ErrLeaseGone):
+		l.lose()
+		return 0, false
+	}
+	return min(retryFirst, max(0, time.Until(l.deadline))), true
 }
 
 // Done is closed when the leadership is lost or over. What the leader runs must

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
@@ -28,6 +29,7 @@ func checkAddresses(c *scene, services admission.Services, f *findings) {
 	slices.SortFunc(changed, func(a, b *api.Manifest) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line)) })
 	after := c.servicesAfter()
 	checkBalancers(c, changed, after, f)
+	checkExternals(c, changed, after, f)
 	holders := map[api.Claim]store.Key{}
 	hold := func(key store.Key, claims []api.Claim) {
 		for _, claim := range claims {
@@ -59,7 +61,7 @@ func checkAddresses(c *scene, services admission.Services, f *findings) {
 		live, _ := c.live.Get(key).(*corev1.Service)
 		errs := services.Refuse(svc, live, func(claim api.Claim) string {
 			if by, held := holders[claim]; held && by != key {
-				return c.nameService(by)
+				return c.nameOf(by)
 			}
 			return ""
 		})
@@ -67,6 +69,40 @@ func checkAddresses(c *scene, services admission.Services, f *findings) {
 			f.add(ruleAddress, p)
 		}
 		hold(key, api.Claims(svc))
+	}
+	checkRoom(c, services, changed, after, holders, f)
+}
+
+// checkRoom finds the Services for which no address or port is left: applied, they
+// would wait until somebody deletes others. holders is who has what is named.
+func checkRoom(c *scene, services admission.Services, changed []*api.Manifest, after map[store.Key]*corev1.Service, holders map[api.Claim]store.Key, f *findings) {
+	if len(f.problems) > 0 {
+		return // what cannot be had is said already
+	}
+	for _, m := range changed {
+		key := keyOf(m)
+		if after[key] == nil {
+			continue
+		}
+		svc := after[key].DeepCopy()
+		live, _ := c.live.Get(key).(*corev1.Service)
+		err := services.Allocate(svc, live, func(claim api.Claim) string {
+			if by, held := holders[claim]; held && by != key {
+				return titleOf(by)
+			}
+			return ""
+		})
+		if err != nil {
+			at := "spec.ports"
+			if svc.Spec.ClusterIP == "" {
+				at = "spec"
+			}
+			f.add(ruleAddress, problem(m, at, strings.TrimPrefix(err.Error(), "Internal error occurred: ")))
+			return
+		}
+		for _, claim := range api.Claims(svc) {
+			holders[claim] = key
+		}
 	}
 }
 
@@ -106,9 +142,9 @@ func (c *scene) claimsNow(key store.Key) []api.Claim {
 	return nil
 }
 
-// nameService says which Service it is and where it is declared.
-func (c *scene) nameService(key store.Key) string {
-	name := "Service " + key.Namespace + "/" + key.Name
+// nameOf says which object it is and where it is declared.
+func (c *scene) nameOf(key store.Key) string {
+	name := titleOf(key)
 	if m := c.desired.manifest(key); m != nil {
 		return name + ", declared in " + place(m) + ","
 	}

@@ -71,9 +71,10 @@ func checkBalancers(c *scene, changed []*api.Manifest, after map[store.Key]*core
 			}
 			if by, taken := rival(p, key); taken {
 				f.add(ruleBalancer, problem(m, fmt.Sprintf("spec.ports[%d].port", i),
-					fmt.Sprintf("%s has port %s of the nodes, which are the load balancer: give this one another port, or the type ClusterIP", c.nameService(by), p)))
+					fmt.Sprintf("%s has port %s of the nodes, which are the load balancer: give this one another port, or the type ClusterIP", c.nameOf(by), p)))
 			}
 			holders[p] = append(holders[p], key)
+			c.checkHidden(m, fmt.Sprintf("spec.ports[%d].port", i), p, f)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 // beyond applies the rules that need more than one object.
 func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a asked, v *Verdict, commits Commits, f *findings) error {
 	d := v.desired
+	v.classes = o.Classes
 	gone := d.trusted(deletions(v.steps))
 	applied, err := s.applied(ctx, src, gone, commits)
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *Syncer) room(v *Verdict) {
 		return
 	}
 	f := findings{warnings: v.Warnings}
-	checkCapacity(intakes(v.steps, s.cfg.Store.Owned), s.cfg.Capacity, &f)
+	checkCapacity(intakes(v.steps, s.cfg.Store.Owned, v.classes), s.cfg.Capacity, &f)
 	v.Problems, v.Warnings = inOrder(f.problems), inOrder(f.warnings)
 }
 

@@ -8,9 +8,11 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
+	"headway.dev/headway/store/storetest"
 	"headway.dev/headway/syncer/live"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -46,6 +48,7 @@ func (j judged) verdict(t *testing.T) *Verdict {
 	}
 	if j.edit != nil {
 		j.edit(w)
+		storetest.Settle(t, w.st)
 	}
 	parent := "c1"
 	if j.before == nil {
@@ -56,6 +59,18 @@ func (j judged) verdict(t *testing.T) *Verdict {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// apiListens makes a node, and the API reached at it.
+func apiListens(w *world) {
+	w.write(store.Create, &corev1.Node{ObjectMeta: metaOf("", "n", nil), Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}})
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+		Ports:       []discoveryv1.EndpointPort{{Port: new(int32(6443))}},
+	}
+	w.write(store.Create, slice)
 }
 
 // TestEveryRule breaks each rule of the table once, and looks for what it says on
@@ -92,11 +107,24 @@ func TestEveryRule(t *testing.T) {
 			"web.yaml:15:35: spec.template.spec.containers[0].envFrom[0].configMapRef.name: ConfigMap default/settings is removed by this commit (it was settings.yaml:1), and Deployment default/web needs it: keep its manifest"},
 		{ruleNewGround, judged{after: map[string]string{"web.yaml": with(readsSettings)}}, "web.yaml:15:35: spec.template.spec.containers[0].envFrom[0].configMapRef.name: ConfigMap default/settings is neither in this commit"},
 		{ruleAccount, judged{before: base, after: map[string]string{"web.yaml": with("      serviceAccountName: robot\n")}}, "web.yaml:15:7: spec.template.spec.serviceAccountName: ServiceAccount default/robot is neither"},
+		{rulePriorityClass, judged{before: base, after: map[string]string{"web.yaml": with("      priorityClassName: high\n")}}, "web.yaml:15:7: spec.template.spec.priorityClassName: PriorityClass high is neither"},
 		{rulePullSecret, judged{before: base, after: map[string]string{"web.yaml": with("      imagePullSecrets: [{name: hub}]\n")}}, "web.yaml:15:27: spec.template.spec.imagePullSecrets[0].name: Secret default/hub is neither"},
 		{ruleAddress, judged{before: base, after: map[string]string{"web.yaml": app, "a.yaml": nodePort("a", 30080), "b.yaml": nodePort("b", 30080)}},
 			"b.yaml:7:22: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated: Service default/a, declared in a.yaml:1, has it"},
 		{ruleBalancer, judged{before: map[string]string{"web.yaml": app, "a.yaml": balancer("a", 80)}, after: map[string]string{"web.yaml": app, "a.yaml": balancer("a", 80), "b.yaml": balancer("b", 80)}},
 			"b.yaml:7:12: spec.ports[0].port: Service default/a, declared in a.yaml:1, has port 80/TCP of the nodes, which are the load balancer: give this one another port"},
+		{ruleAddress, judged{before: map[string]string{"web.yaml": app, "b.yaml": external("b", 80)}, after: map[string]string{"web.yaml": app, "b.yaml": external("b", 80), "a.yaml": external("a", 81) + "---\n" + external("c", 80)}},
+			"a.yaml:15:32: spec.externalIPs[1]: Service default/b, declared in b.yaml:1, has port 80/TCP of 192.0.2.9: give this one another port or address"},
+		{ruleAddress, judged{before: base, after: map[string]string{"web.yaml": app, "b.yaml": edit(external("b", 80), "192.0.2.9", "10.43.0.7")}},
+			`b.yaml:7:32: spec.externalIPs[1]: Invalid value: "10.43.0.7": is in the range of the cluster IPs, 10.43.0.0/16`},
+		{ruleAddress, judged{before: map[string]string{"web.yaml": app, "a.yaml": nodePort("a", 30080)}, after: map[string]string{"web.yaml": app, "a.yaml": nodePort("a", 30080), "b.yaml": manyPorts("b", 2768)}},
+			"b.yaml:7:3: spec.ports: no node port of 30000-32767 is free: delete Services"},
+		{ruleBalancer, judged{before: base, after: map[string]string{"web.yaml": app, "b.yaml": balancer("b", 6443)}, edit: apiListens},
+			"b.yaml:7:12: spec.ports[0].port: the API listens on port 6443/TCP of the nodes, at 192.0.2.1:6443: agents and kubectl would reach the Service instead"},
+		{ruleHidden, judged{before: base, after: map[string]string{"web.yaml": app, "b.yaml": balancer("b", 22)}, edit: apiListens},
+			"b.yaml:7:12: spec.ports[0].port: on the nodes' addresses port 22/TCP is then this Service's"},
+		{ruleHidden, judged{before: base, after: map[string]string{"web.yaml": with("        ports: [{containerPort: 80, hostPort: 8080}]\n"), "b.yaml": balancer("b", 8080)}},
+			"b.yaml:7:12: spec.ports[0].port: pods of Deployment default/web, declared in web.yaml:1, have port 8080/TCP of their node as hostPort"},
 		{ruleSelectsNothing, judged{before: base, after: map[string]string{"web.yaml": app, "s.yaml": edit(nodePort("s", 30080), "app: web", "app: web, tier: x")}},
 			"s.yaml:5:3: spec.selector: app=web,tier=x matches no pod of namespace default, in this commit or in the cluster"},
 		{ruleReserved, judged{before: base, after: map[string]string{"s.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes}\nspec: {ports: [{port: 443}]}\n"}},

@@ -50,8 +50,8 @@ type intake struct {
 }
 
 // intakes lists what the steps bring, in their order. owned lists what an object
-// controls.
-func intakes(steps []Step, owned func(types.UID) []api.Object) []intake {
+// controls; classes are the PriorityClasses there will be.
+func intakes(steps []Step, owned func(types.UID) []api.Object, classes []api.Object) []intake {
 	var out []intake
 	for _, s := range steps {
 		var before []*corev1.Pod
@@ -63,11 +63,11 @@ func intakes(steps []Step, owned func(types.UID) []api.Object) []intake {
 			out = append(out, intake{leaving: before})
 		case s.Manifest == nil || s.Verb == Record:
 		case s.Op.Object != nil:
-			if in, ok := intakeOf(s, before); ok {
+			if in, ok := intakeOf(s, before, classes); ok {
 				out = append(out, in)
 			}
 		default: // it waits, and is made from its manifest
-			if in, ok := intakeOf(Step{Verb: Create, Op: store.Op{Object: s.Manifest.Object}, Manifest: s.Manifest}, nil); ok {
+			if in, ok := intakeOf(Step{Verb: Create, Op: store.Op{Object: s.Manifest.Object}, Manifest: s.Manifest}, nil, classes); ok {
 				out = append(out, in)
 			}
 		}
@@ -75,7 +75,7 @@ func intakes(steps []Step, owned func(types.UID) []api.Object) []intake {
 	return out
 }
 
-func intakeOf(s Step, before []*corev1.Pod) (intake, bool) {
+func intakeOf(s Step, before []*corev1.Pod, classes []api.Object) (intake, bool) {
 	in := intake{manifest: s.Manifest}
 	obj := s.Op.Object
 	live := s.Live
@@ -103,6 +103,14 @@ func intakeOf(s Step, before []*corev1.Pod) (intake, bool) {
 		}
 	case *appsv1.ReplicaSet:
 		wanted = count(o.Spec.Replicas)
+	case *corev1.ReplicationController:
+		wanted = count(o.Spec.Replicas)
+	case *appsv1.StatefulSet:
+		wanted = count(o.Spec.Replicas)
+		was, ok := live.(*appsv1.StatefulSet)
+		rolls = ok && o.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType && !equality.Semantic.DeepEqual(was.Spec.Template, o.Spec.Template)
+	case *appsv1.DaemonSet:
+		return in, false // one for each node that suits, be it none
 	case *batchv1.Job:
 		wanted = count(o.Spec.Parallelism)
 		if c := o.Spec.Completions; c != nil {
@@ -129,7 +137,8 @@ func intakeOf(s Step, before []*corev1.Pod) (intake, bool) {
 	}
 	pod := podset.New(obj, t)
 	admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod},
-		admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}})
+		admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, PriorityClasses: classes})
+	// A class that is not there is told by a rule of its own.
 	if p, ok := admitted.(*corev1.Pod); err == nil && ok {
 		pod = p
 	}

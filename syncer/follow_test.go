@@ -173,6 +173,7 @@ func TestHealth(t *testing.T) {
 		{"running job", &batchv1.Job{}, Progressing, "0/1 succeeded"},
 		{"cron job", &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: "* * * * *"}}, Healthy, "scheduled * * * * *"},
 		{"replica set", &appsv1.ReplicaSet{Status: appsv1.ReplicaSetStatus{AvailableReplicas: 1}}, Healthy, "1/1 ready"},
+		{"replication controller", &corev1.ReplicationController{Status: corev1.ReplicationControllerStatus{Replicas: 2, AvailableReplicas: 1}}, Progressing, "1/1 ready, 1 to stop"},
 		{"old pods", &appsv1.Deployment{Status: appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1}}, Progressing, "1/1 ready, 1 old to stop"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

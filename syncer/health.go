@@ -41,6 +41,12 @@ func Health(obj api.Object, r store.Reader) (State, string) {
 		return deploymentHealth(o, r)
 	case *appsv1.ReplicaSet:
 		return replicaSetHealth(o, r)
+	case *corev1.ReplicationController:
+		return replicationHealth(o, r)
+	case *appsv1.StatefulSet:
+		return statefulSetHealth(o, r)
+	case *appsv1.DaemonSet:
+		return daemonSetHealth(o, r)
 	case *batchv1.Job:
 		return jobHealth(o, r)
 	case *batchv1.CronJob:
@@ -91,15 +97,25 @@ func deploymentHealth(d *appsv1.Deployment, r store.Reader) (State, string) {
 }
 
 func replicaSetHealth(rs *appsv1.ReplicaSet, r store.Reader) (State, string) {
-	want := replicas(rs.Spec.Replicas)
-	progress := fmt.Sprintf("%d/%d ready", min(rs.Status.AvailableReplicas, want), want)
+	s := rs.Status
+	return replicasHealth(rs, replicas(rs.Spec.Replicas), s.Replicas, s.AvailableReplicas, s.ObservedGeneration, r)
+}
+
+func replicationHealth(rc *corev1.ReplicationController, r store.Reader) (State, string) {
+	s := rc.Status
+	return replicasHealth(rc, replicas(rc.Spec.Replicas), s.Replicas, s.AvailableReplicas, s.ObservedGeneration, r)
+}
+
+// replicasHealth is the health of what has so many pods of one template.
+func replicasHealth(obj api.Object, want, have, available int32, observed int64, r store.Reader) (State, string) {
+	progress := fmt.Sprintf("%d/%d ready", min(available, want), want)
 	switch {
-	case rs.Status.ObservedGeneration < rs.Generation:
+	case observed < obj.GetGeneration():
 		return Progressing, fmt.Sprintf("0/%d ready", want)
-	case rs.Status.AvailableReplicas < want:
-		return troubled(progress, pods(r.Owned(rs.UID)))
-	case rs.Status.Replicas > want:
-		return Progressing, fmt.Sprintf("%s, %d to stop", progress, rs.Status.Replicas-want)
+	case available < want:
+		return troubled(progress, pods(r.Owned(obj.GetUID())))
+	case have > want:
+		return Progressing, fmt.Sprintf("%s, %d to stop", progress, have-want)
 	}
 	return Healthy, progress
 }

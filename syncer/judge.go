@@ -76,6 +76,7 @@ type Verdict struct {
 	steps   []Step
 	desired *desired
 	names   []string               // of what the Refusal is about
+	classes []api.Object           // the PriorityClasses there will be
 	along   map[store.Key][]string // what goes with a deleted Namespace and is in no manifest
 }
 

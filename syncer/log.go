@@ -263,7 +263,7 @@ func (s *Syncer) ran(ctx context.Context, h History, commit string, manifests []
 	open := map[string]bool{}
 	for _, m := range manifests {
 		switch m.Kind.Kind {
-		case "Deployment", "ReplicaSet", "Job", "Pod":
+		case "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "Pod":
 			open[titleOf(keyOf(m))] = true
 		}
 	}

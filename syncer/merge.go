@@ -155,7 +155,8 @@ func moved(t typed.ParseableType, base *api.Manifest, next *typed.TypedValue) (*
 // kept are the fields whose live value stays when a manifest no longer declares
 // them, so that an autoscaler can be handed the replicas.
 func kept(k api.Kind) *fieldpath.Set {
-	if k.Kind == "Deployment" || k.Kind == "ReplicaSet" {
+	switch k.Kind {
+	case "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet":
 		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec", "replicas"))
 	}
 	return fieldpath.NewSet()

@@ -42,7 +42,7 @@ func (s *Syncer) observe(ctx context.Context, src *api.Source, d *desired, commi
 		}
 	}
 	slices.SortFunc(o.Desired, func(a, b *api.Manifest) int { return compareKeys(keyOf(a), keyOf(b)) })
-	o.Spaces = s.spaces(o.Desired)
+	o.Spaces, o.Classes = s.spaces(o.Desired), priorityClasses(s.cfg.Store, o.Desired)
 	o.Base, err = s.bases(ctx, src, o, commits)
 	return o, err
 }
@@ -91,6 +91,24 @@ func (s *Syncer) spaces(manifests []*api.Manifest) map[string]*corev1.Namespace 
 		}
 		if ns, ok := s.cfg.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: name}).(*corev1.Namespace); ok {
 			out[name] = ns
+		}
+	}
+	return out
+}
+
+// priorityClasses are those that there will be: the ones that manifests declare, and
+// the live ones that they do not.
+func priorityClasses(r store.Reader, manifests []*api.Manifest) (out []api.Object) {
+	declared := map[string]bool{}
+	for _, m := range manifests {
+		if m.Kind.GroupResource() == api.PriorityClasses() {
+			declared[m.Object.GetName()] = true
+			out = append(out, m.Object)
+		}
+	}
+	for _, obj := range r.List(api.PriorityClasses(), "") {
+		if !declared[obj.GetName()] {
+			out = append(out, obj)
 		}
 	}
 	return out

@@ -51,6 +51,7 @@ type Observed struct {
 	Base    map[store.Key]*api.Manifest   // the manifest at the commit of the provenance, where it differs
 	Origins map[string]Origin             // by path: the commit that last changed the file, where it is not Commit
 	Spaces  map[string]*corev1.Namespace  // live namespaces
+	Classes []api.Object                  // PriorityClasses, those that the commit declares before the live ones
 	Done    map[store.Key]*api.DoneRecord // by the key of the Job
 	Ended   map[store.Key]*batchv1.Job    // Jobs that are gone and had finished
 	Told    map[store.Key]*api.DoneRecord // what receipts say of Jobs that have no record here (DoneFromReceipt)
@@ -94,8 +95,10 @@ func Plan(o Observed, now time.Time) ([]Step, []api.Problem) {
 	for _, m := range o.Desired {
 		p.declared[keyOf(m)] = m
 	}
-	for key, m := range p.declared {
-		p.object(m, key)
+	for _, m := range o.Desired { // in an order that does not change: what is new is given its uid here
+		if key := keyOf(m); p.declared[key] == m {
+			p.object(m, key)
+		}
 	}
 	// By key, and the steps of one object in their order.
 	slices.SortStableFunc(p.steps, func(a, b Step) int { return compareKeys(a.Key, b.Key) })
@@ -191,7 +194,7 @@ func (p *planner) create(m *api.Manifest, key store.Key, reason string) {
 	api.SetProvenance(obj, p.provenance(m))
 	store.Stamp(obj, p.now)
 	prepare(obj)
-	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: ns})
+	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: ns, PriorityClasses: p.Classes})
 	if err != nil {
 		p.problems = append(p.problems, problem(m, "", err.Error()))
 		return
@@ -380,7 +383,7 @@ func phase(k store.Key) int {
 	switch k.GroupResource {
 	case api.Namespaces():
 		return 0
-	case api.ServiceAccounts(), api.ConfigMaps(), api.Secrets(), api.Services(), api.Endpoints(), api.EndpointSlices():
+	case api.PriorityClasses(), api.ServiceAccounts(), api.ConfigMaps(), api.Secrets(), api.Services(), api.Endpoints(), api.EndpointSlices():
 		return 1
 	}
 	return 2

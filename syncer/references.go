@@ -46,6 +46,12 @@ func template(obj api.Object) (*corev1.PodTemplateSpec, string) {
 		return &o.Spec.Template, "spec.template."
 	case *appsv1.ReplicaSet:
 		return &o.Spec.Template, "spec.template."
+	case *corev1.ReplicationController:
+		return o.Spec.Template, "spec.template."
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template, "spec.template."
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template, "spec.template."
 	case *batchv1.Job:
 		return &o.Spec.Template, "spec.template."
 	case *batchv1.CronJob:
@@ -69,6 +75,9 @@ func references(obj api.Object) []reference {
 		r.add(reference{key: r.key(api.ServiceAccounts(), spec.ServiceAccountName), rule: ruleAccount, field: at + "serviceAccountName"})
 	case spec.DeprecatedServiceAccount != "":
 		r.add(reference{key: r.key(api.ServiceAccounts(), spec.DeprecatedServiceAccount), rule: ruleAccount, field: at + "serviceAccount"})
+	}
+	if name := spec.PriorityClassName; !admission.SystemPriorityClass(name) {
+		r.add(reference{key: store.Key{GroupResource: api.PriorityClasses(), Name: name}, rule: rulePriorityClass, field: at + "priorityClassName"})
 	}
 	for i, s := range spec.ImagePullSecrets {
 		r.add(reference{key: r.key(api.Secrets(), s.Name), rule: rulePullSecret, field: fmt.Sprintf("%simagePullSecrets[%d].name", at, i)})
@@ -251,7 +260,7 @@ func isDefaultAccount(key store.Key) bool {
 // missingRule is the reference's own rule, or the milder one where nobody can have
 // made the object by hand yet.
 func (c *scene) missingRule(r reference) string {
-	newGround := c.first || !admission.Permanent(r.key.Namespace) && c.live.Get(store.Key{GroupResource: api.Namespaces(), Name: r.key.Namespace}) == nil
+	newGround := c.first || r.key.Namespace != "" && !admission.Permanent(r.key.Namespace) && c.live.Get(store.Key{GroupResource: api.Namespaces(), Name: r.key.Namespace}) == nil
 	if newGround && severity(r.rule) == Error {
 		return ruleNewGround
 	}

@@ -10,11 +10,14 @@ import (
 func checkReserved(c *scene, f *findings) {
 	for _, m := range c.changed {
 		key := keyOf(m)
-		if key.Namespace != metav1.NamespaceDefault || key.Name != "kubernetes" {
-			continue
-		}
+		made := false
 		switch key.GroupResource {
 		case api.Services(), api.Endpoints(), api.EndpointSlices():
+			made = key.Namespace == metav1.NamespaceDefault && key.Name == "kubernetes"
+		case api.ConfigMaps():
+			made = key.Name == "kube-root-ca.crt"
+		}
+		if made {
 			f.add(ruleReserved, problem(m, "metadata.name", titleOf(key)+" is made by the cluster and cannot be declared: give it another name"))
 		}
 	}

@@ -58,8 +58,8 @@ func (s *Syncer) newRollout(r *api.Receipt) *rollout {
 	return ro
 }
 
-// readersOf are the declared Deployments that read one of the changed ConfigMaps
-// or Secrets, and so roll although their manifests did not change.
+// readersOf are the declared workloads that read one of the changed ConfigMaps or
+// Secrets, and so roll although their manifests did not change.
 func (s *Syncer) readersOf(changed []store.Key) []store.Key {
 	content := map[string]bool{}
 	for _, key := range changed {
@@ -72,15 +72,25 @@ func (s *Syncer) readersOf(changed []store.Key) []store.Key {
 	}
 	var out []store.Key
 	for key, obj := range s.owned() {
-		d, ok := obj.(*appsv1.Deployment)
-		if !ok || slices.Contains(changed, key) {
+		if !rolls(obj) || slices.Contains(changed, key) {
 			continue
 		}
-		if slices.ContainsFunc(podset.RefNames(&d.Spec.Template.Spec), func(name string) bool { return content[key.Namespace+"/"+name] }) {
+		t, _ := template(obj)
+		if slices.ContainsFunc(podset.RefNames(&t.Spec), func(name string) bool { return content[key.Namespace+"/"+name] }) {
 			out = append(out, key)
 		}
 	}
 	return out
+}
+
+// rolls says whether an object's controller replaces its pods when what they read
+// changes.
+func rolls(obj api.Object) bool {
+	switch obj.(type) {
+	case *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
+		return true
+	}
+	return false
 }
 
 // look says how the rollout is doing: RollingOut, Healthy or Failed, and what is
@@ -166,6 +176,8 @@ func podsNow(obj api.Object, r store.Reader) []*corev1.Pod {
 		return []*corev1.Pod{o}
 	case *appsv1.Deployment:
 		return deploymentPods(o, r)
+	case *appsv1.StatefulSet, *appsv1.DaemonSet:
+		return updatedPods(o, r)
 	}
 	return pods(r.Owned(obj.GetUID()))
 }

@@ -34,9 +34,11 @@ const (
 	ruleNewGround         = "missing-on-new-ground"
 	ruleAccount           = "serviceaccount-missing"
 	rulePullSecret        = "pull-secret-missing"
+	rulePriorityClass     = "priorityclass-missing"
 	ruleSelectsNothing    = "service-selects-nothing"
 	ruleAddress           = "address-not-free"
 	ruleBalancer          = "balancer-port-taken"
+	ruleHidden            = "port-of-a-node-hidden"
 	ruleReserved          = "made-by-the-cluster"
 	ruleImmutable         = "immutable-field"
 	ruleDeletion          = "too-many-deletions"
@@ -64,10 +66,12 @@ func Rules() []Rule {
 		{ruleNewGround, Warning, "in a namespace that is new, or before the first commit is applied, nobody can have made by hand what does not stand in git"},
 		{ruleAccount, Warning, "pods run without it: they get no API credentials in this version"},
 		{rulePullSecret, Warning, "the image may be there already, or be public"},
+		{rulePriorityClass, Error, "pods that name a class that is not there are not made"},
 		{ruleSelectsNothing, Warning, "a Service may come before its pods"},
 		{ruleAddress, Error, "a cluster IP and a node port are one Service's, and of the cluster's ranges"},
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},
-		{ruleReserved, Error, "the Service default/kubernetes leads to the API, and a controller keeps it so"},
+		{ruleHidden, Warning, "that somebody listens there is not known for certain, nor that he is needed"},
+		{ruleReserved, Error, "the Service default/kubernetes leads to the API and each namespace's ConfigMap kube-root-ca.crt holds its authority; controllers keep both so"},
 		{ruleImmutable, Error, "Kubernetes forbids the change in place, and deleting is not done unasked"},
 		{ruleDeletion, Error, "a wrong path, a bad merge or a broken generator looks like this"},
 		{rulePreciousDeletion, Error, "a Namespace takes everything in it along, a PersistentVolumeClaim its data"},

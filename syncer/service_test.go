@@ -15,6 +15,19 @@ func nodePort(name string, port int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  selector: {app: web}\n  type: NodePort\n  ports: [{port: 80, nodePort: %d}]\n", name, port)
 }
 
+func manyPorts(name string, ports int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  selector: {app: web}\n  type: NodePort\n  ports:\n", name)
+	for i := range ports {
+		fmt.Fprintf(&b, "  - {name: p%d, port: %d}\n", i, i+1)
+	}
+	return b.String()
+}
+
+func external(name string, port int) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  selector: {app: web}\n  ports: [{port: %d}]\n  externalIPs: [198.51.100.%d, 192.0.2.9]\n", name, port, name[0])
+}
+
 func balancer(name string, port int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  selector: {app: web}\n  type: LoadBalancer\n  ports: [{port: %d}]\n", name, port)
 }

@@ -15,17 +15,13 @@ import (
 // it that Kubernetes allows in place: "old → new".
 func storedBodies() map[string][2]string {
 	const (
-		template = "selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}"
-		rules    = "rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]"
-		binding  = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: User, name: ada}]"
+		rules   = "rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]"
+		binding = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: User, name: ada}]"
 	)
 	return map[string][2]string{
 		"PersistentVolume":         {"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}", "1Gi → 2Gi"},
 		"PersistentVolumeClaim":    {"spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}", ""}, // nothing before it is bound
-		"ReplicationController":    {"spec: {replicas: 2, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}", "image: i → image: j"},
 		"CustomResourceDefinition": {"spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}", "name: v1 → name: v2"},
-		"DaemonSet":                {"spec: {" + template + "}", "image: i → image: j"},
-		"StatefulSet":              {"spec: {serviceName: a, " + template + "}", "image: i → image: j"},
 		"HorizontalPodAutoscaler":  {"spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}, maxReplicas: 3}", "maxReplicas: 3 → maxReplicas: 4"},
 		"Ingress":                  {"spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "number: 80 → number: 81"},
 		"IngressClass":             {"spec: {controller: example.org/a, parameters: {kind: A, name: a}}", "name: a} → name: b}"},
@@ -34,7 +30,6 @@ func storedBodies() map[string][2]string {
 		"ClusterRoleBinding":       {binding, "name: ada → name: ben"},
 		"Role":                     {rules, "verbs: [get] → verbs: [get, list]"},
 		"RoleBinding":              {binding, "name: ada → name: ben"},
-		"PriorityClass":            {"value: 1000\ndescription: one", "description: one → description: two"},
 		"StorageClass":             {"provisioner: example.org/a", "provisioner: → allowVolumeExpansion: true\nprovisioner:"},
 	}
 }

@@ -159,6 +159,18 @@ func New(cfg Config) *Syncer {
 
 // Run follows the source until ctx ends. Only the leader runs it.
 func (s *Syncer) Run(ctx context.Context) error {
+	s.forget()
+	return s.loop.Run(ctx)
+}
+
+// Halt ends a stretch of Steps as the end of Run does: the next Step starts afresh.
+func (s *Syncer) Halt() {
+	s.forget()
+	s.loop.Halt()
+}
+
+// forget drops what an earlier term of this server knew.
+func (s *Syncer) forget() {
 	s.desired, s.refused, s.kept, s.held, s.answering = nil, refusal{}, "", refusal{}, ""
 	clear(s.looked)
 	clear(s.later)
@@ -166,7 +178,6 @@ func (s *Syncer) Run(ctx context.Context) error {
 	s.wrote, s.known = 0, nil
 	clear(s.own)
 	s.mu.Unlock()
-	return s.loop.Run(ctx)
 }
 
 // Step does one piece of work, and says whether there was any.

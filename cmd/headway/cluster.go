@@ -116,13 +116,13 @@ func openCluster(ctx context.Context, cfg clusterConfig) (_ *cluster, err error)
 	if err := c.store.Release(ctx, c.identity); err != nil {
 		return nil, err
 	}
-	c.leader = newLeader(c.store, c.services.Kubernetes(), func() netip.AddrPort { return forPods(c.listener.Addr()) }, c.identity, c.metrics, cfg.log)
-	c.leader.add("sources", c.sources)
-	c.store.OnEvents(c.noticeNode())
-	c.store.OnEvents(c.pulse.beat)
 	if c.authority, err = certs.Ensure(ctx, c.store, time.Now()); err != nil {
 		return nil, err
 	}
+	c.leader = newLeader(c.store, c.authority.PEM(), c.services.Kubernetes(), func() netip.AddrPort { return forPods(c.listener.Addr()) }, c.identity, c.metrics, cfg.log)
+	c.leader.add("sources", c.sources)
+	c.store.OnEvents(c.noticeNode())
+	c.store.OnEvents(c.pulse.beat)
 	c.nodes = nodes.New(nodes.Config{Store: c.store, Authority: c.authority, Log: cfg.log.With("component", "nodes")})
 	c.store.OnEvents(c.nodes.Handle)
 	// Every hook is in place: from here on nothing is missed.
@@ -381,7 +381,7 @@ func (c *cluster) nodeCredentials(node string) credentials.TransportCredentials 
 // lock only one process can hold: so whatever leads under it from an earlier life
 // of this server is gone for certain.
 func identity(dir dataDir) (string, error) {
-	raw, err := secret(dir.path("server.id"), 8)
+	raw, err := secret(dir.identity(), 8)
 	if err != nil {
 		return "", fmt.Errorf("read the server's identity: %w", err)
 	}

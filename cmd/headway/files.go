@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,13 +46,66 @@ func (d dataDir) nodeKey() string     { return d.path("node.key") }    // of an 
 func (d dataDir) nodeCert() string    { return d.path("node.crt") }
 func (d dataDir) authority() string   { return d.path("ca.crt") }
 
+func (d dataDir) identity() string { return d.path("server.id") }
+func (d dataDir) lock() string     { return d.path("lock") }
+
+// owns says whether an entry of the data dir, by its name, is of headway's making, or
+// is there for it.
+func (d dataDir) owns(entry string) bool {
+	return slices.ContainsFunc([]string{
+		d.kubeconfig(), d.remote(), d.sealKey(), d.pushToken(), d.name(), d.identity(), d.etcd(), d.path("git"), d.credentials(),
+		d.agent(), d.node(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.programs(),
+		d.nodeKey(), d.nodeCert(), d.authority(), d.lock(),
+	}, func(path string) bool {
+		name := filepath.Base(path)
+		return entry == name || strings.HasPrefix(entry, "."+name+"-") // of a replaceFile that was cut off
+	})
+}
+
+// check refuses a folder that no headway has run with: it is somebody's.
+func (d dataDir) check() error {
+	if _, err := os.Stat(string(d)); err != nil {
+		return err
+	}
+	_, err := os.Stat(d.lock())
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not the data dir of a headway, since it has no file %s: name the right one with --data-dir", string(d), filepath.Base(d.lock()))
+	}
+	return err
+}
+
+// remove takes away what is headway's of the data dir, and that itself when nothing
+// else is in it. It returns what is. Cut off, it can be done again: the lock, by which
+// a data dir is told, goes last.
+func (d dataDir) remove() (left []string, err error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, err
+	}
+	lock := filepath.Base(d.lock())
+	for _, e := range entries {
+		switch {
+		case !d.owns(e.Name()):
+			left = append(left, e.Name())
+		case e.Name() != lock:
+			if err := os.RemoveAll(d.path(e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := os.Remove(d.lock()); err != nil || len(left) > 0 {
+		return left, err
+	}
+	return nil, os.Remove(string(d))
+}
+
 // open makes the data directory and takes its lock, which lasts until the
 // returned file is closed or the process ends.
 func (d dataDir) open() (*os.File, error) {
 	if err := os.MkdirAll(string(d), 0o711); err != nil {
 		return nil, fmt.Errorf("make the data dir: %w", err)
 	}
-	lock, err := os.OpenFile(d.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(d.lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data dir: %w", err)
 	}

@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 func TestSecretIsMadeOnceAndDamageIsNamed(t *testing.T) {
@@ -47,6 +52,72 @@ func TestDataDirIsLockedForOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
+}
+
+// What is not headway's stays, and a folder that is not its data dir is refused.
+func TestResetTakesOnlyWhatIsHeadways(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "thesis")
+	if err := os.Mkdir(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := dataDir(outside).check(); err == nil || !strings.Contains(err.Error(), "is not the data dir of a headway") {
+		t.Errorf("a folder of somebody: %v", err)
+	}
+	if err := dataDir(filepath.Join(outside, "none")).check(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+	for _, foreign := range [][]string{nil, {"notes.txt", "work"}} {
+		dir := dataDir(t.TempDir())
+		lock, err := dir.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close()
+		for _, path := range []string{dir.path("etcd", "member"), dir.forge(), dir.identity(), dir.path(".remote-123"), dir.path("images", "a.tar")} {
+			if err := os.MkdirAll(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range foreign {
+			if err := os.Mkdir(dir.path(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := dir.check(); err != nil {
+			t.Error(err)
+		}
+		left, err := dir.remove()
+		if err != nil || !slices.Equal(left, foreign) {
+			t.Errorf("left are %q, want %q: %v", left, foreign, err)
+		}
+		found, err := os.ReadDir(string(dir))
+		if gone := errors.Is(err, fs.ErrNotExist); gone != (foreign == nil) || len(found) != len(foreign) {
+			t.Errorf("%d entries stay of %d: %v", len(found), len(foreign), err)
+		}
+	}
+}
+
+// Whoever is told the data dir may stand elsewhere.
+func TestDataDirIsAbsolute(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for given, want := range map[string]string{"b/": filepath.Join(dir, "b"), "/srv/../a//": "/a"} {
+		var got string
+		cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }}
+		dataDirFlag(cmd, &got)
+		if got != defaultDataDir {
+			t.Errorf("by default %q", got)
+		}
+		cmd.SetArgs([]string{"--data-dir", given})
+		if err := cmd.Execute(); err != nil || got != want {
+			t.Errorf("%q is %q, want %q: %v", given, got, want, err)
+		}
+		cmd.SetArgs([]string{"--data-dir", ""})
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "name a folder") {
+			t.Errorf("an empty one: %v", err)
+		}
+	}
 }
 
 func TestInstancesDoNotShareNames(t *testing.T) {

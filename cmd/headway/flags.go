@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,7 +23,24 @@ import (
 )
 
 func dataDirFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "data-dir", defaultDataDir, "where everything that must survive lives")
+	*dir = defaultDataDir
+	cmd.Flags().Var((*absolutePath)(dir), "data-dir", "where everything that must survive lives")
+}
+
+// absolutePath is a path as a flag's value. It is made absolute at once: it becomes
+// part of names and of what other processes are given, who stand elsewhere.
+type absolutePath string
+
+func (p *absolutePath) String() string { return string(*p) }
+func (p *absolutePath) Type() string   { return "string" }
+
+func (p *absolutePath) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty: name a folder")
+	}
+	path, err := filepath.Abs(text)
+	*p = absolutePath(path)
+	return err
 }
 
 // sourceFlag is the source that a client verb is about; "" is the main one.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"headway.dev/headway/controllers/cronjob"
+	"headway.dev/headway/controllers/daemonset"
 	"headway.dev/headway/controllers/deployment"
 	"headway.dev/headway/controllers/disruption"
 	"headway.dev/headway/controllers/endpointslice"
@@ -26,6 +27,7 @@ import (
 	"headway.dev/headway/controllers/podgarbage"
 	"headway.dev/headway/controllers/quota"
 	"headway.dev/headway/controllers/replicaset"
+	"headway.dev/headway/controllers/statefulset"
 	"headway.dev/headway/scheduler"
 	"headway.dev/headway/store"
 )
@@ -50,14 +52,17 @@ type part struct {
 
 // newLeader makes the controllers and the scheduler, and lets them hear of the store's events. It
 // must be called before the store is loaded. own is the cluster IP of the Service of the API, server
-// is asked where pods reach this server.
-func newLeader(st *store.Store, own netip.Addr, server func() netip.AddrPort, identity string, metrics prometheus.Registerer, log *slog.Logger) *leader {
+// is asked where pods reach this server; authority is the certificate of the cluster's, PEM.
+func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() netip.AddrPort, identity string, metrics prometheus.Registerer, log *slog.Logger) *leader {
 	l := &leader{store: st, identity: identity, log: log}
 	named := func(name string) *slog.Logger { return log.With("component", name) }
-	l.add("namespace", namespace.New(namespace.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("namespace"), Metrics: metrics}))
+	l.add("namespace", namespace.New(namespace.Config{Store: st, Fence: l.current, Now: time.Now, Authority: authority, Log: named("namespace"), Metrics: metrics}))
 	l.add("garbage", garbage.New(garbage.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("garbage"), Metrics: metrics}))
 	l.add("deployment", deployment.New(deployment.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("deployment"), Metrics: metrics}))
 	l.add("replicaset", replicaset.New(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicaset"), Metrics: metrics}))
+	l.add("replicationcontroller", replicaset.NewReplication(replicaset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("replicationcontroller"), Metrics: metrics}))
+	l.add("statefulset", statefulset.New(statefulset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("statefulset"), Metrics: metrics}))
+	l.add("daemonset", daemonset.New(daemonset.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("daemonset"), Metrics: metrics}))
 	l.add("job", job.New(job.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("job"), Metrics: metrics}))
 	l.add("cronjob", cronjob.New(cronjob.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("cronjob"), Metrics: metrics}))
 	l.add("node", node.New(node.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("node"), Metrics: metrics}))

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/keeper"
 )
 
@@ -27,13 +28,14 @@ func resetCommand() *cobra.Command {
 		Short: "Take away everything that Headway made on this machine",
 		Long: `Ends every pod of this data dir's cluster on this machine, and takes away its
 containers, images, network, mounts, helper processes and the data dir itself.
-Nothing of another data dir is touched. Headway must not be running.
+Nothing of another data dir is touched, nor what is in this one and not Headway's.
+Headway must not be running.
 
 This cannot be undone. Your repository is not touched; keep a clone of it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir := dataDir(data)
-			if _, err := os.Stat(string(dir)); err != nil {
+			if err := dir.check(); err != nil {
 				return err
 			}
 			lock, err := dir.open()
@@ -52,8 +54,13 @@ This cannot be undone. Your repository is not touched; keep a clone of it.`,
 			if err != nil {
 				return err
 			}
-			if err := reset(cmd.Context(), config); err != nil {
+			left, err := reset(cmd.Context(), config)
+			if err != nil {
 				return err
+			}
+			if len(left) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "Gone: everything that %s made on this machine. Left in it, since Headway did not put it there: %s\n", string(dir), api.Printable(strings.Join(left, ", ")))
+				return nil
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "Gone: %s and everything it made on this machine.\n", string(dir))
 			return nil
@@ -72,43 +79,47 @@ func confirmed(in io.Reader, out io.Writer, dir dataDir) bool {
 }
 
 // reset undoes what openMachine and its pods made, the last thing first. It may
-// be run again after it was cut off: the data dir goes last.
-func reset(ctx context.Context, cfg machineConfig) error {
+// be run again after it was cut off: the data dir goes last. What is in that and not
+// of headway stays, and is returned.
+func reset(ctx context.Context, cfg machineConfig) (left []string, err error) {
 	instance, err := cfg.dir.instance()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	daemon, err := openEngine(ctx, &cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	runtime, _, pods, err := openRuntime(ctx, cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = runtime.Destroy(ctx)
 	if err = errors.Join(err, runtime.Close()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := removeTraffic(ctx, cfg); err != nil {
-		return err
+		return nil, err
 	}
 	if err := pods.Destroy(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if client, err := keeper.Dial(ctx, cfg.dir.keeper()); err == nil {
 		if err := client.Stop(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if daemon != nil {
 		if err := daemon.Destroy(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	memory := filepath.Join("/run", instance)
 	if err := unix.Unmount(filepath.Join(memory, "secrets"), 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount the folder for secrets: %w", err)
+		return nil, fmt.Errorf("unmount the folder for secrets: %w", err)
 	}
-	return errors.Join(os.RemoveAll(memory), os.RemoveAll(string(cfg.dir)))
+	if err := os.RemoveAll(memory); err != nil {
+		return nil, err
+	}
+	return cfg.dir.remove()
 }

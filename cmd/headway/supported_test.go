@@ -28,7 +28,7 @@ func TestR12_SupportedJSON(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"spec.containers[].image": "acted", "spec.containers[].livenessProbe.httpGet.port": "refused", "spec.nodeSelector{}": "acted",
-		"spec.serviceAccountName": "harmless", "spec.containers[].resources.limits.extended-resource": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "harmless",
+		"spec.serviceAccountName": "harmless", "spec.hostNetwork": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "harmless",
 	} {
 		f := s.PodFields[path]
 		if f.Status != want || (f.Why == "") != (want == "acted") {

@@ -50,7 +50,7 @@ func openTraffic(cfg machineConfig, pods *network.Network, output *keeper.Client
 	bridge, subnet := pods.Bridge()
 	t := &traffic{domain: names, pods: pods}
 	t.routes, err = route.New(route.Config{
-		Table: routeTable(instance), Node: cfg.node, Bridge: bridge, Services: services, Log: cfg.log.With("component", "route"),
+		Table: routeTable(instance), Node: cfg.node, Bridge: bridge, Services: services, Pods: subnet, Log: cfg.log.With("component", "route"),
 	})
 	if err != nil {
 		return nil, names, err
@@ -143,7 +143,11 @@ func (t *traffic) explain(ctx context.Context, namespace, service, port string) 
 	found, err := resolver.LookupHost(ctx, name+".")
 	line := name + " is " + strings.Join(found, ", ") + ", says " + t.domain.Server.String()
 	if err != nil {
-		line = name + ": " + err.Error()
+		var failed *net.DNSError
+		if errors.As(err, &failed) { // it names the machine's resolver, which was not asked
+			err = errors.New(failed.Err)
+		}
+		line = name + ": " + err.Error() + ", says " + t.domain.Server.String()
 		if path.Stops == "" {
 			path.Stops = "the name leads nowhere"
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/store"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,7 @@ func (c *controller) apply(ctx context.Context, o observed, p plan) error {
 			t.Ops = append(t.Ops, store.Op{Verb: store.Create, Object: made})
 			p.cron.Status.Active = append(p.cron.Status.Active, reference(made))
 		case removeJob:
-			t.Ops = append(t.Ops, store.Op{Verb: store.Delete, Object: s.job})
+			t.Ops = append(t.Ops, podset.RemoveAny(s.job, c.Now())...)
 		}
 		kind := corev1.EventTypeNormal
 		if s.warn {

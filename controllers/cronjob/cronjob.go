@@ -7,14 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/event"
+	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/reconcile"
 	"headway.dev/headway/store"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Config is what the controller needs. Metrics and Log and Metrics may be left out.
+// Config is what the controller needs. Log and Metrics may be left out.
 type Config struct {
 	Store interface {
 		store.Reader
@@ -54,7 +56,8 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if !ok {
 		return nil
 	}
-	o := observed{cron: cron}
+	ns, _ := c.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: cron.Namespace}).(*corev1.Namespace)
+	o := observed{cron: cron, closed: podset.Closed(ns)}
 	for _, obj := range c.Store.Owned(cron.UID) {
 		if j, ok := obj.(*batchv1.Job); ok && metav1.IsControlledBy(j, cron) {
 			o.jobs = append(o.jobs, j)

@@ -9,6 +9,14 @@
 // lastScheduleTime only moves forward, so a clock that is set back, a restart or
 // another leader finds the slot already taken.
 //
+// The newest due slot is found in a number of steps that grows with the logarithm
+// of the time since the last one, so a CronJob that was held up for a year is as
+// cheap as any, and is never given up (kubernetes/kubernetes#42649).
+//
+// When a time zone's clock is set forward, a slot in the hour that is left out is
+// left out; when it is set back, a slot in the hour that comes twice comes twice,
+// as two slots. Kubernetes does the same.
+//
 // Example: "*/5 * * * *" at 12:07 with a last slot of 11:55 makes one Job, for
 // 12:05; 12:00 was missed and is not made up for.
 //

@@ -1,6 +1,7 @@
 package cronjob
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"time"
@@ -18,6 +19,8 @@ const lookAgain = time.Minute
 type observed struct {
 	cron *batchv1.CronJob
 	jobs []*batchv1.Job
+	// closed says that the namespace is being deleted: no Job may be created.
+	closed bool
 }
 
 type verb string
@@ -59,11 +62,15 @@ func decide(o observed, now time.Time) plan {
 	schedule, err := parse(cron)
 	if err != nil {
 		p.fatal = err
-		p.steps = append(p.steps, step{verb: report, reason: "UnparseableSchedule", message: err.Error(), warn: true})
+		reason := "UnparseableSchedule"
+		if errors.Is(err, errZone) {
+			reason = "UnknownTimeZone"
+		}
+		p.steps = append(p.steps, step{verb: report, reason: reason, message: err.Error(), warn: true})
 		setActive(cron, active)
 		return p
 	}
-	if cron.Spec.Suspend != nil && *cron.Spec.Suspend {
+	if o.closed || cron.Spec.Suspend != nil && *cron.Spec.Suspend {
 		setActive(cron, active)
 		return p
 	}

@@ -92,11 +92,14 @@ func TestDecide(t *testing.T) {
 			jobOf(1, batchv1.JobComplete), jobOf(2, batchv1.JobComplete), jobOf(3, batchv1.JobComplete), jobOf(4, batchv1.JobComplete),
 			jobOf(5, batchv1.JobFailed), jobOf(6, batchv1.JobFailed)}, noon, "remove tick-1 remove tick-5 "},
 		{"in its own time zone", newCron("30 13 * * *", func(c *batchv1.CronJob) { c.Spec.TimeZone = &zone }), nil, noon.Add(31 * time.Minute), "create 12:30 "},
+		{"@every counts from its creation, and only the newest is made up for", newCron("@every 25m", nil), nil, noon.Add(17 * time.Minute), "create 12:15 "},
+		{"@every has slots of its own, not from when somebody looks", newCron("@every 90s", last(noon)), nil, noon.Add(89 * time.Second), ""},
+		{"a time zone that nobody knows", newCron("* * * * *", func(c *batchv1.CronJob) { nowhere := "Europe/Nowhere"; c.Spec.TimeZone = &nowhere }), nil, noon, "UnknownTimeZone "},
 		{"a schedule nobody can read", newCron("61 * * * *", nil), nil, noon, "UnparseableSchedule "},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if got := summary(decide(observed{c.cron, c.jobs}, c.now)); got != c.want {
+			if got := summary(decide(observed{cron: c.cron, jobs: c.jobs}, c.now)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

@@ -33,7 +33,7 @@ func (c *controller) admit(steps []Step, namespace string) (set string, err erro
 			ns, _ = c.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: namespace}).(*corev1.Namespace)
 		}
 		pod := podset.New(s.to, &s.to.Spec.Template)
-		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, admission.Facts{Namespace: ns})
+		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod}, admission.FactsFor(ns, c.Store))
 		if err != nil {
 			return s.to.Name, err
 		}
@@ -71,6 +71,10 @@ func (c *controller) apply(ctx context.Context, o observed, p plan, now time.Tim
 		return nil
 	}
 	_, err := c.Store.Commit(ctx, txn)
+	if podset.Refused(err) {
+		c.events.Undo(txn.Ops)
+		c.setEvents.Undo(txn.Ops)
+	}
 	return err
 }
 

@@ -131,7 +131,7 @@ func removable(obj api.Object, done []string) bool {
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		return o.Spec.NodeName == "" || podset.Terminal(o)
+		return o.Spec.NodeName == "" || podset.Ended(o)
 	case *corev1.Namespace:
 		return len(o.Spec.Finalizers) == 0
 	}

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,140 +14,220 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a store with one Job and a scripted node.
-type world struct {
-	t     *rapid.T
-	store *store.Store
-	now   time.Time
-	names int
-}
-
-func (w *world) commit(op store.Op) {
-	if _, err := w.store.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
-		w.t.Fatalf("%s: %v", op.Verb, err)
-	}
-}
-
-func (w *world) pods() []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, o := range w.store.List(api.Pods(), "default") {
-		out = append(out, o.(*corev1.Pod))
-	}
-	return out
-}
-
-// node moves one pod on: it is bound, runs, ends well or badly, or goes.
-func (w *world) node(pick int, ok bool) (succeeded string) {
-	pods := w.pods()
-	if len(pods) == 0 {
-		return ""
-	}
-	p := pods[pick%len(pods)].DeepCopy()
-	switch {
-	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
-		if p.DeletionTimestamp != nil && len(p.Finalizers) == 0 {
-			w.commit(store.Op{Verb: store.Delete, Object: p})
-		}
-		return ""
-	case p.Spec.NodeName == "":
-		p.Spec.NodeName = "n1"
-	case p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil:
-		p.Status.Phase = corev1.PodRunning
-	case ok && p.DeletionTimestamp == nil:
-		p.Status.Phase = corev1.PodSucceeded
-		succeeded = p.Name
-	default:
-		p.Status.Phase = corev1.PodFailed
-		if p.DeletionTimestamp != nil && len(p.Finalizers) == 0 {
-			w.commit(store.Op{Verb: store.Delete, Object: p})
-			return ""
-		}
-	}
-	w.commit(store.Op{Verb: store.Update, Object: p})
-	return succeeded
-}
-
-// Whatever order the node, the clock, a user's delete and a cache that is behind
-// come in, never more than parallelism pods are active, and each pod that
-// succeeded is counted once.
+// Whatever order the node, the clock, a user's changes and deletes, the death of
+// the process and a cache that is behind come in, never more than parallelism pods
+// are active, no index runs twice, and each pod is counted once. The world judges
+// every transaction.
 func TestR7_NeverTooManyPodsAndEachCountedOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		st := storetest.Open(t)
-		w := &world{t: rt, store: st, now: noon}
-		parallelism := int32(rapid.IntRange(1, 4).Draw(rt, "parallelism"))
-		completions := int32(rapid.IntRange(1, 6).Draw(rt, "completions"))
+		flip := func(name string) bool { return rapid.Bool().Draw(rt, name) }
+		number := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(rt, name) }
 		job := newJob(func(s *batchv1.JobSpec) {
-			s.Parallelism, s.Completions, s.BackoffLimit = &parallelism, &completions, ptr(int32(rapid.IntRange(0, 5).Draw(rt, "limit")))
-		})
-		store.Stamp(job, noon)
-		w.commit(store.Op{Verb: store.Create, Object: job})
-		storetest.Settle(t, st)
-		loop := New(Config{
-			Store: st, Fence: func() store.Fence { return store.Fence{} },
-			Now:    func() time.Time { return w.now },
-			Suffix: func() string { w.names++; return fmt.Sprintf("%05d", w.names) },
-		})
-		st.OnEvents(loop.Handle)
-
-		succeeded := map[string]bool{}
-		for range 300 {
-			switch rapid.IntRange(0, 9).Draw(rt, "what") {
-			case 0, 1, 2, 3:
-				storetest.Settle(t, st)
-				if name := w.node(rapid.IntRange(0, 20).Draw(rt, "pod"), rapid.IntRange(0, 3).Draw(rt, "ok") > 0); name != "" {
-					succeeded[name] = true
+			s.Parallelism, s.Completions, s.BackoffLimit = ptr(int32(number("parallelism", 1, 4))), ptr(int32(number("completions", 1, 6))), ptr(int32(number("limit", 0, 5)))
+			if flip("replace failed only") {
+				s.PodReplacementPolicy = ptr(batchv1.Failed)
+			}
+			if flip("indexed") {
+				s.CompletionMode = ptr(batchv1.IndexedCompletion)
+				if flip("limit per index") {
+					s.BackoffLimitPerIndex, s.BackoffLimit = ptr(int32(number("index limit", 0, 2))), nil
 				}
-			case 4:
-				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 60).Draw(rt, "seconds")) * time.Second)
+			}
+		})
+		w := newWorld(t, rt, job)
+		dies, after := false, false
+		w.crash = func(int) (bool, bool) { return dies, after }
+		for range 200 {
+			switch what := number("what", 0, 15); what {
+			case 0, 1, 2, 3, 4:
+				if pods := w.pods(); len(pods) > 0 {
+					w.move(pods[number("pod", 0, len(pods)-1)], number("ok", 0, 3) > 0)
+				}
 			case 5:
-				storetest.Settle(t, st)
-				if pods := w.pods(); len(pods) > 0 && pods[0].DeletionTimestamp == nil && pods[0].Spec.NodeName != "" {
-					p := pods[0].DeepCopy()
-					p.DeletionTimestamp = &metav1.Time{Time: w.now}
-					w.commit(store.Op{Verb: store.Update, Object: p})
-				}
+				w.now = w.now.Add(time.Duration(number("seconds", -30, 90)) * time.Second)
 			case 6:
-				storetest.Settle(t, st)
+				for _, p := range w.pods() {
+					if p.DeletionTimestamp == nil && flip("delete") {
+						p.DeletionTimestamp = &metav1.Time{Time: w.now}
+						w.do(store.Update, p)
+						break
+					}
+				}
+			case 7:
+				w.change(func(s *batchv1.JobSpec) { s.Parallelism = ptr(int32(number("new parallelism", 0, 4))) })
+			case 8:
+				w.change(func(s *batchv1.JobSpec) { s.Suspend = ptr(flip("suspend")) })
+			case 9:
+				dies, after = true, flip("after the write")
+				w.loop.Wake(store.KeyOf(job))
+				w.loop.Step(context.Background())
+				dies = false
+				w.start()
 			default:
 				// Several looks without news: the later ones see a cache that is behind.
-				for range rapid.IntRange(1, 3).Draw(rt, "looks") {
-					loop.Wake(store.KeyOf(job))
-					loop.Step(context.Background())
+				for range number("looks", 1, 3) {
+					w.loop.Wake(store.KeyOf(job))
+					w.loop.Step(context.Background())
+				}
+				if flip("news") {
+					storetest.Settle(t, w.st)
 				}
 			}
-			storetest.Settle(t, st)
-			active, _ := split(w.pods())
-			if len(active) > int(parallelism) {
-				rt.Fatalf("%d active pods, parallelism is %d", len(active), parallelism)
+		}
+		storetest.Settle(t, w.st)
+		w.change(func(s *batchv1.JobSpec) { s.Parallelism, s.Suspend = ptr(int32(3)), ptr(false) })
+		for range 60 {
+			w.rest()
+			w.now = w.now.Add(11 * time.Minute)
+			for _, p := range w.pods() {
+				w.move(p, true)
 			}
 		}
-		// Let everything come to rest, then compare the count.
-		for range 200 {
-			storetest.Settle(t, st)
-			if !loop.Step(context.Background()) {
-				w.now = w.now.Add(11 * time.Minute)
-				for i := range w.pods() {
-					if name := w.node(i, true); name != "" {
-						succeeded[name] = true
+		w.rest()
+		w.settled()
+	})
+}
+
+// The process dies before and after each of its writes, one at a time: the Job
+// ends with the very same count as without a crash.
+func TestR7_ACrashBetweenAnyTwoWritesCountsThePodsOnce(t *testing.T) {
+	for name, spec := range map[string]func(*batchv1.JobSpec){
+		"NonIndexed": func(s *batchv1.JobSpec) {},
+		"Indexed":    func(s *batchv1.JobSpec) { s.CompletionMode = ptr(batchv1.IndexedCompletion) },
+		"a limit per index": func(s *batchv1.JobSpec) {
+			s.CompletionMode, s.BackoffLimitPerIndex = ptr(batchv1.IndexedCompletion), ptr(int32(1))
+		},
+		"failing":             func(s *batchv1.JobSpec) { s.BackoffLimit = ptr(int32(1)) },
+		"replacing Failed":    func(s *batchv1.JobSpec) { s.PodReplacementPolicy = ptr(batchv1.Failed) },
+		"ignoring disruption": ignoring(onExit("Ignore", "In", 1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(crash func(int) (bool, bool)) (string, int) {
+				w := newWorld(t, t, newJob(func(s *batchv1.JobSpec) {
+					s.Completions, s.Parallelism = ptr(int32(5)), ptr(int32(2))
+					spec(s)
+				}))
+				w.crash = crash
+				ends := 0
+				for range 80 {
+					w.rest()
+					w.now = w.now.Add(11 * time.Minute)
+					for _, p := range w.pods() {
+						before := len(w.ended)
+						ok := ends%3 != 1
+						if i, is := indexOf(w.job(), p); is {
+							ok = i != 1 // index 1 always fails
+						}
+						w.move(p, ok)
+						ends += len(w.ended) - before
+					}
+					if _, over := finished(w.job()); over {
+						break
+					}
+				}
+				w.rest()
+				w.settled()
+				return w.summary(), w.commits
+			}
+			want, writes := run(nil)
+			if writes < 4 {
+				t.Fatalf("only %d writes: %s", writes, want)
+			}
+			t.Logf("%d writes: %s", writes, want)
+			for n := 1; n <= writes; n++ {
+				for _, after := range []bool{false, true} {
+					if got, _ := run(func(commit int) (bool, bool) { return commit == n, after }); got != want {
+						t.Errorf("died at write %d, after it took effect %t: %s\nwithout a crash: %s", n, after, got, want)
 					}
 				}
 			}
-		}
-		storetest.Settle(t, st)
-		got := st.Get(store.KeyOf(job)).(*batchv1.Job)
-		if _, over := finished(got); !over {
-			rt.Fatalf("the Job never ended: %+v", got.Status)
-		}
-		if condition(&got.Status, batchv1.JobComplete) != nil && int(got.Status.Succeeded) != len(succeeded) {
-			rt.Fatalf("status says %d succeeded, %d pods did", got.Status.Succeeded, len(succeeded))
-		}
-		if int(got.Status.Succeeded) > len(succeeded) {
-			rt.Fatalf("status says %d succeeded, only %d pods did", got.Status.Succeeded, len(succeeded))
-		}
+		})
+	}
+}
+
+func TestEventsOfAJob(t *testing.T) {
+	w := newWorld(t, t, newJob(nil))
+	w.rest()
+	w.change(func(s *batchv1.JobSpec) { s.Suspend = ptr(true) })
+	w.rest()
+	if pods := w.pods(); len(pods) != 0 {
+		t.Fatalf("suspended, and there is %s", pods[0].Name)
+	}
+	w.change(func(s *batchv1.JobSpec) { s.Suspend = ptr(false) })
+	for range 4 {
+		w.rest()
 		for _, p := range w.pods() {
-			if tracked(p) {
-				rt.Fatalf("pod %s is still held by the finalizer", p.Name)
-			}
+			w.move(p, true)
 		}
-	})
+	}
+	w.rest()
+	w.settled()
+	got := w.events()
+	for reason, n := range map[string]int{"SuccessfulCreate": 2, "SuccessfulDelete": 1, "Suspended": 1, "Resumed": 1, "Completed": 1} {
+		if got[reason] != n {
+			t.Errorf("%d events %s, want %d: %v", got[reason], reason, n, got)
+		}
+	}
+}
+
+// The suite of Kubernetes: "should adopt matching orphans and release non-matching
+// pods".
+func TestAdoptsOrphansAndLetsGoOfStrangers(t *testing.T) {
+	job := newJob(func(s *batchv1.JobSpec) { s.Parallelism, s.Completions = ptr(int32(2)), ptr(int32(9)) })
+	w := newWorld(t, t, job)
+	w.rest()
+	orphan := w.pods()[0]
+	orphan.OwnerReferences = nil
+	w.do(store.Update, orphan)
+	w.rest()
+	if p := w.st.Get(store.KeyOf(orphan)).(*corev1.Pod); !metav1.IsControlledBy(p, job) || !tracked(p) || len(p.Finalizers) != 1 || len(w.pods()) != 2 {
+		t.Fatalf("not adopted: %+v, %d pods", p.ObjectMeta, len(w.pods()))
+	}
+	stranger := w.pods()[1]
+	stranger.Labels = map[string]string{"app": "other"}
+	w.do(store.Update, stranger)
+	w.rest()
+	if p := w.st.Get(store.KeyOf(stranger)).(*corev1.Pod); metav1.GetControllerOf(p) != nil || tracked(p) || len(w.pods()) != 3 {
+		t.Fatalf("not let go: %+v, %d pods", p.ObjectMeta, len(w.pods()))
+	}
+	if s := w.job().Status; s.Active != 2 || s.Failed != 0 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// Pods that a Job left behind are not held by its finalizer for ever.
+func TestPodsWithoutAJobAreReleased(t *testing.T) {
+	w := newWorld(t, t, newJob(func(s *batchv1.JobSpec) { s.Parallelism, s.Completions = ptr(int32(2)), ptr(int32(2)) }))
+	w.rest()
+	w.do(store.Delete, w.job())
+	orphan := w.pods()[0]
+	orphan.OwnerReferences = nil
+	w.do(store.Update, orphan)
+	w.rest()
+	for _, p := range w.pods() {
+		if tracked(p) {
+			t.Errorf("%s is still held", p.Name)
+		}
+	}
+}
+
+// A pod that may not be created is told of, and tried again.
+func TestARefusedPodIsToldOf(t *testing.T) {
+	job := newJob(nil)
+	job.Namespace = "default"
+	w := newWorld(t, t, job)
+	ns := w.st.Get(store.Key{GroupResource: api.Namespaces(), Name: "default"})
+	w.do(store.Delete, ns)
+	w.rest()
+	if got := w.events()["FailedCreate"]; got != 1 || len(w.pods()) != 0 || w.job().Status.Active != 0 {
+		t.Fatalf("events %v, %d pods", w.events(), len(w.pods()))
+	}
+	again := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	store.Stamp(again, w.now)
+	w.do(store.Create, again)
+	w.now = w.loop.Next()
+	w.rest()
+	if len(w.pods()) != 1 {
+		t.Errorf("%d pods once it may", len(w.pods()))
+	}
 }

@@ -55,13 +55,9 @@ func ended(at time.Time) podOption {
 func summary(p plan) string {
 	n := map[verb]int{}
 	for _, s := range p.steps {
-		if s.verb == createPods {
-			n[s.verb] += s.count
-		} else {
-			n[s.verb]++
-		}
+		n[s.verb]++
 	}
-	out := fmt.Sprintf("create=%d remove=%d drop=%d count=%d delete=%d", n[createPods], n[removePod], n[dropPod], n[countPod], n[deleteJob])
+	out := fmt.Sprintf("create=%d remove=%d count=%d delete=%d", n[createPod], n[removePod], n[countPod], n[deleteJob])
 	if p.job != nil {
 		s := p.job.Status
 		out += fmt.Sprintf(" active=%d succeeded=%d failed=%d", s.Active, s.Succeeded, s.Failed)
@@ -88,60 +84,60 @@ func TestDecide(t *testing.T) {
 		want   string
 	}{
 		{"starts one pod by default", nil, batchv1.JobStatus{}, nil, noon,
-			"create=1 remove=0 drop=0 count=0 delete=0 active=1 succeeded=0 failed=0"},
+			"create=1 remove=0 count=0 delete=0 active=1 succeeded=0 failed=0"},
 		{"starts parallelism pods", completions(5, 3), batchv1.JobStatus{}, nil, noon,
-			"create=3 remove=0 drop=0 count=0 delete=0 active=3 succeeded=0 failed=0"},
+			"create=3 remove=0 count=0 delete=0 active=3 succeeded=0 failed=0"},
 		{"never more than are still missing", completions(5, 3), batchv1.JobStatus{Succeeded: 4}, nil, noon,
-			"create=1 remove=0 drop=0 count=0 delete=0 active=1 succeeded=4 failed=0"},
+			"create=1 remove=0 count=0 delete=0 active=1 succeeded=4 failed=0"},
 		{"counts and replaces a success in one step", completions(3, 2), batchv1.JobStatus{}, []*corev1.Pod{pod(1, phase(corev1.PodSucceeded)), pod(2)}, noon,
-			"create=1 remove=0 drop=0 count=1 delete=0 active=2 succeeded=1 failed=0"},
+			"create=1 remove=0 count=1 delete=0 active=2 succeeded=1 failed=0"},
 		{"a counted pod is not counted again", completions(3, 1), batchv1.JobStatus{Succeeded: 1}, []*corev1.Pod{pod(1, phase(corev1.PodSucceeded), counted)}, noon,
-			"create=1 remove=0 drop=0 count=0 delete=0 active=1 succeeded=1 failed=0"},
+			"create=1 remove=0 count=0 delete=0 active=1 succeeded=1 failed=0"},
 		{"completes", completions(1, 1), batchv1.JobStatus{}, []*corev1.Pod{pod(1, phase(corev1.PodSucceeded))}, noon,
-			"create=0 remove=0 drop=0 count=1 delete=0 active=0 succeeded=1 failed=0 SuccessCriteriaMet/CompletionsReached Complete/CompletionsReached"},
+			"create=0 remove=0 count=1 delete=0 active=0 succeeded=1 failed=0 SuccessCriteriaMet/CompletionsReached Complete/CompletionsReached"},
 		{"a failure is replaced after 10 s", completions(1, 1), batchv1.JobStatus{}, []*corev1.Pod{pod(1, phase(corev1.PodFailed), ended(noon.Add(-4*time.Second)))}, noon,
-			"create=0 remove=0 drop=0 count=1 delete=0 active=0 succeeded=0 failed=1 after=6s"},
+			"create=0 remove=0 count=1 delete=0 active=0 succeeded=0 failed=1 after=6s"},
 		{"the second failure waits 20 s", completions(1, 1), batchv1.JobStatus{Failed: 1}, []*corev1.Pod{
 			pod(1, phase(corev1.PodFailed), counted, ended(noon.Add(-40*time.Second))), pod(2, phase(corev1.PodFailed), ended(noon))}, noon,
-			"create=0 remove=0 drop=0 count=1 delete=0 active=0 succeeded=0 failed=2 after=20s"},
+			"create=0 remove=0 count=1 delete=0 active=0 succeeded=0 failed=2 after=20s"},
 		{"a clock that was set back does not lengthen the wait", completions(1, 1), batchv1.JobStatus{Failed: 1},
 			[]*corev1.Pod{pod(1, phase(corev1.PodFailed), counted, ended(noon.Add(time.Hour)))}, noon,
-			"create=0 remove=0 drop=0 count=0 delete=0 active=0 succeeded=0 failed=1 after=10s"},
+			"create=0 remove=0 count=0 delete=0 active=0 succeeded=0 failed=1 after=10s"},
 		{"the limit fails the Job and ends what runs", func(s *batchv1.JobSpec) { completions(4, 2)(s); s.BackoffLimit = ptr(int32(0)) }, batchv1.JobStatus{},
 			[]*corev1.Pod{pod(1, phase(corev1.PodFailed)), pod(2)}, noon,
-			"create=0 remove=1 drop=0 count=1 delete=0 active=0 succeeded=0 failed=1 FailureTarget/BackoffLimitExceeded"},
+			"create=0 remove=1 count=1 delete=0 active=0 succeeded=0 failed=2 FailureTarget/BackoffLimitExceeded"},
 		{"it is Failed once nothing runs any more", func(s *batchv1.JobSpec) { completions(4, 2)(s); s.BackoffLimit = ptr(int32(0)) },
 			batchv1.JobStatus{Failed: 1, Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonBackoffLimitExceeded}}},
 			[]*corev1.Pod{pod(2, deleting, phase(corev1.PodFailed))}, noon,
-			"create=0 remove=0 drop=0 count=1 delete=0 active=0 succeeded=0 failed=2 FailureTarget/BackoffLimitExceeded Failed/BackoffLimitExceeded"},
+			"create=0 remove=0 count=1 delete=0 active=0 succeeded=0 failed=2 FailureTarget/BackoffLimitExceeded Failed/BackoffLimitExceeded"},
 		{"a pod that never ran is counted when the Job ends", func(s *batchv1.JobSpec) { completions(4, 2)(s); s.BackoffLimit = ptr(int32(0)) }, batchv1.JobStatus{},
 			[]*corev1.Pod{pod(1, phase(corev1.PodFailed)), pod(2, unbound)}, noon,
-			"create=0 remove=1 drop=0 count=1 delete=0 active=0 succeeded=0 failed=2 FailureTarget/BackoffLimitExceeded"},
-		{"restarts count under OnFailure", func(s *batchv1.JobSpec) {
+			"create=0 remove=1 count=1 delete=0 active=0 succeeded=0 failed=2 FailureTarget/BackoffLimitExceeded"},
+		{"restarts count under OnFailure, and reaching the limit is enough", func(s *batchv1.JobSpec) {
 			s.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 			s.BackoffLimit = ptr(int32(2))
-		}, batchv1.JobStatus{}, []*corev1.Pod{pod(1, restarted(3))}, noon,
-			"create=0 remove=1 drop=0 count=0 delete=0 active=0 succeeded=0 failed=0 FailureTarget/BackoffLimitExceeded"},
+		}, batchv1.JobStatus{}, []*corev1.Pod{pod(1, restarted(2))}, noon,
+			"create=0 remove=1 count=0 delete=0 active=0 succeeded=0 failed=1 FailureTarget/BackoffLimitExceeded"},
 		{"the deadline ends the Job", func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = ptr(int64(60)) },
 			batchv1.JobStatus{StartTime: &metav1.Time{Time: noon.Add(-time.Minute)}}, []*corev1.Pod{pod(1)}, noon,
-			"create=0 remove=1 drop=0 count=0 delete=0 active=0 succeeded=0 failed=0 FailureTarget/DeadlineExceeded"},
+			"create=0 remove=1 count=0 delete=0 active=0 succeeded=0 failed=1 FailureTarget/DeadlineExceeded"},
 		{"the deadline is waited for", func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = ptr(int64(60)) },
 			batchv1.JobStatus{StartTime: &metav1.Time{Time: noon.Add(-15 * time.Second)}}, []*corev1.Pod{pod(1)}, noon,
-			"create=0 remove=0 drop=0 count=0 delete=0 active=1 succeeded=0 failed=0 after=45s"},
+			"create=0 remove=0 count=0 delete=0 active=1 succeeded=0 failed=0 after=45s"},
 		{"a pod that is being deleted counts as failed and is replaced", func(s *batchv1.JobSpec) {}, batchv1.JobStatus{},
 			[]*corev1.Pod{pod(1, deleting, ended(noon.Add(-time.Minute)))}, noon,
-			"create=1 remove=0 drop=0 count=1 delete=0 active=1 succeeded=0 failed=1"},
+			"create=1 remove=0 count=1 delete=0 active=1 succeeded=0 failed=1"},
 		{"with podReplacementPolicy Failed it keeps its place", func(s *batchv1.JobSpec) { s.PodReplacementPolicy = ptr(batchv1.Failed) }, batchv1.JobStatus{},
 			[]*corev1.Pod{pod(1, deleting)}, noon,
-			"create=0 remove=0 drop=0 count=0 delete=0 active=0 succeeded=0 failed=0"},
+			"create=0 remove=0 count=0 delete=0 active=0 succeeded=0 failed=0"},
 		{"lower parallelism drops the least advanced", completions(9, 1), batchv1.JobStatus{}, []*corev1.Pod{pod(1), pod(2, unbound)}, noon,
-			"create=0 remove=0 drop=1 count=0 delete=0 active=1 succeeded=0 failed=0"},
+			"create=0 remove=1 count=0 delete=0 active=1 succeeded=0 failed=0"},
 		{"a work queue lets the others finish", func(s *batchv1.JobSpec) { s.Parallelism = ptr(int32(3)); s.Completions = nil },
 			batchv1.JobStatus{}, []*corev1.Pod{pod(1, phase(corev1.PodSucceeded)), pod(2)}, noon,
-			"create=0 remove=0 drop=0 count=1 delete=0 active=1 succeeded=1 failed=0"},
+			"create=0 remove=0 count=1 delete=0 active=1 succeeded=1 failed=0"},
 		{"a work queue ends when one succeeded and none run", func(s *batchv1.JobSpec) { s.Parallelism = ptr(int32(2)); s.Completions = nil },
 			batchv1.JobStatus{}, []*corev1.Pod{pod(1, phase(corev1.PodSucceeded)), pod(2, phase(corev1.PodSucceeded))}, noon,
-			"create=0 remove=0 drop=0 count=2 delete=0 active=0 succeeded=2 failed=0 SuccessCriteriaMet/CompletionsReached Complete/CompletionsReached"},
+			"create=0 remove=0 count=2 delete=0 active=0 succeeded=2 failed=0 SuccessCriteriaMet/CompletionsReached Complete/CompletionsReached"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -184,6 +180,7 @@ func TestR3_TimeToLiveWaitsForTheDoneRecord(t *testing.T) {
 func TestALargeJobIsDoneInParts(t *testing.T) {
 	const n = 3*most + 7
 	job := newJob(func(s *batchv1.JobSpec) { s.Parallelism, s.Completions = ptr(int32(n)), ptr(int32(n)) })
+	job.Spec.Selector = &metav1.LabelSelector{} // every pod
 	p := decide(observed{job: job}, noon)
 	if !p.more || created(p.steps) != most || p.job.Status.Active != most {
 		t.Fatalf("creating: %s", summary(p))
@@ -219,6 +216,7 @@ func TestALargeJobEndsInParts(t *testing.T) {
 	job := newJob(func(s *batchv1.JobSpec) {
 		s.Parallelism, s.Completions, s.ActiveDeadlineSeconds = ptr(int32(n)), ptr(int32(n)), ptr(int64(1))
 	})
+	job.Spec.Selector = &metav1.LabelSelector{} // every pod
 	job.Status.StartTime = &metav1.Time{Time: noon.Add(-time.Hour)}
 	var pods []*corev1.Pod
 	for i := range n {

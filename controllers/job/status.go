@@ -1,7 +1,6 @@
 package job
 
 import (
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -29,79 +28,41 @@ func condition(status *batchv1.JobStatus, t batchv1.JobConditionType) *batchv1.J
 	return nil
 }
 
-// mark records that the Job's fate is decided while pods may still be ending.
-func mark(status *batchv1.JobStatus, reason, message string, now time.Time) {
-	t := batchv1.JobFailureTarget
-	if reason == batchv1.JobReasonCompletionsReached {
-		t = batchv1.JobSuccessCriteriaMet
+// verdict is the condition that says that the Job's fate is decided while pods
+// may still be ending; nil while it is not.
+func verdict(status *batchv1.JobStatus) *batchv1.JobCondition {
+	if c := condition(status, batchv1.JobSuccessCriteriaMet); c != nil {
+		return c
 	}
-	add(status, t, reason, message, now)
+	return condition(status, batchv1.JobFailureTarget)
 }
 
-// end records the Job's end.
-func end(status *batchv1.JobStatus, reason, message string, now time.Time) {
-	if reason == batchv1.JobReasonCompletionsReached {
-		status.CompletionTime = &metav1.Time{Time: now}
-		add(status, batchv1.JobComplete, reason, message, now)
+// end records the Job's end, for the reason of its verdict.
+func end(status *batchv1.JobStatus, v batchv1.JobCondition, now time.Time) {
+	if v.Type == batchv1.JobFailureTarget {
+		set(status, batchv1.JobFailed, corev1.ConditionTrue, v.Reason, v.Message, now)
 		return
 	}
-	add(status, batchv1.JobFailed, reason, message, now)
+	status.CompletionTime = &metav1.Time{Time: now}
+	set(status, batchv1.JobComplete, corev1.ConditionTrue, v.Reason, v.Message, now)
 }
 
-func add(status *batchv1.JobStatus, t batchv1.JobConditionType, reason, message string, now time.Time) {
-	if condition(status, t) != nil {
-		return
-	}
+// set gives the status a condition and says whether that changed it. One that
+// would only say false is not added.
+func set(status *batchv1.JobStatus, t batchv1.JobConditionType, is corev1.ConditionStatus, reason, message string, now time.Time) bool {
 	at := metav1.Time{Time: now}
-	status.Conditions = append(status.Conditions, batchv1.JobCondition{
-		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message,
-		LastProbeTime: at, LastTransitionTime: at,
-	})
-}
-
-func ready(pods []*corev1.Pod) int32 {
-	var n int32
-	for _, p := range pods {
-		if isReady(p) {
-			n++
+	c := batchv1.JobCondition{Type: t, Status: is, Reason: reason, Message: message, LastProbeTime: at, LastTransitionTime: at}
+	for i := range status.Conditions {
+		if old := status.Conditions[i]; old.Type == t {
+			if old.Status == is {
+				return false
+			}
+			status.Conditions[i] = c
+			return true
 		}
 	}
-	return n
+	if is == corev1.ConditionTrue {
+		status.Conditions = append(status.Conditions, c)
+	}
+	return is == corev1.ConditionTrue
 }
-
-func isReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-// endOf is when a pod ended, as well as its status tells.
-func endOf(p *corev1.Pod) time.Time {
-	var at time.Time
-	for _, c := range p.Status.ContainerStatuses {
-		if t := c.State.Terminated; t != nil && t.FinishedAt.After(at) {
-			at = t.FinishedAt.Time
-		}
-	}
-	switch {
-	case !at.IsZero():
-		return at
-	case p.DeletionTimestamp != nil:
-		return p.DeletionTimestamp.Time
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.LastTransitionTime.After(at) {
-			at = c.LastTransitionTime.Time
-		}
-	}
-	if at.IsZero() {
-		at = p.CreationTimestamp.Time
-	}
-	return at
-}
-
-// tracked says whether the pod still waits to be counted.
-func tracked(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) }

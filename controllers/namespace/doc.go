@@ -6,7 +6,8 @@
 // Alone writes: the creation of the permanent namespaces (default, kube-system,
 // kube-node-lease); a Namespace's spec.finalizers, label kubernetes.io/metadata.name
 // and status, and its removal; the creation of each namespace's ServiceAccount
-// default; the deletion of everything in a namespace that is being deleted.
+// default; its ConfigMap kube-root-ca.crt, which holds the certificate of the cluster's
+// authority, as in Kubernetes; the deletion of everything in a namespace that is being deleted.
 //
 // Invariants: nothing is deleted but what is in a namespace that is being deleted;
 // a permanent namespace is never emptied; a namespace goes only when the backend

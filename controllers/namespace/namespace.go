@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Config is what the controller needs. Store, Fence and Now are required.
+// Config is what the controller needs. Store, Fence, Now and Authority are required.
 type Config struct {
 	Store interface {
 		store.Reader
@@ -24,10 +24,11 @@ type Config struct {
 		// ListAt reads the backend; at revision 0 it is linearizable.
 		ListAt(ctx context.Context, gr schema.GroupResource, namespace string, revision int64, limit int, after string) (store.Page, error)
 	}
-	Fence   func() store.Fence
-	Now     store.Clock
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+	Fence     func() store.Fence
+	Now       store.Clock
+	Authority []byte // the certificate of the cluster's authority, PEM
+	Log       *slog.Logger
+	Metrics   prometheus.Registerer
 }
 
 type controller struct{ Config }
@@ -75,9 +76,11 @@ func (c *controller) get(name string) *corev1.Namespace {
 }
 
 // ofContent wakes a namespace that is being deleted when something in it comes or
-// goes, and any namespace whose default account has gone.
+// goes, and any namespace whose default account or certificate has gone or changed.
 func (c *controller) ofContent(e store.Event) []reconcile.Key {
 	switch {
+	case isRootCA(e.Key) && e.Previous != nil:
+		return []reconcile.Key{key(e.Key.Namespace)}
 	case e.Object != nil && e.Previous != nil:
 		return nil
 	case e.Deleted() && isAccount(e.Key), podset.Closed(c.get(e.Key.Namespace)):
@@ -86,16 +89,23 @@ func (c *controller) ofContent(e store.Event) []reconcile.Key {
 	return nil
 }
 
-const account = "default"
+// What every namespace has.
+const (
+	account = "default"          // a ServiceAccount
+	rootCA  = "kube-root-ca.crt" // a ConfigMap
+)
 
 func isAccount(k store.Key) bool {
 	return k.GroupResource == api.ServiceAccounts() && k.Name == account
 }
 
+func isRootCA(k store.Key) bool { return k.GroupResource == api.ConfigMaps() && k.Name == rootCA }
+
 // Reconcile observes, plans and applies.
 func (c *controller) Reconcile(ctx context.Context, k reconcile.Key) error {
-	o := observed{name: k.Name, namespace: c.get(k.Name)}
+	o := observed{name: k.Name, namespace: c.get(k.Name), authority: string(c.Authority)}
 	o.account = c.Store.Get(store.Key{GroupResource: api.ServiceAccounts(), Namespace: k.Name, Name: account}) != nil
+	o.rootCA, _ = c.Store.Get(store.Key{GroupResource: api.ConfigMaps(), Namespace: k.Name, Name: rootCA}).(*corev1.ConfigMap)
 	if o.deleting() {
 		for _, kind := range content() {
 			o.content = append(o.content, resource{kind: kind, objects: c.Store.List(kind.GroupResource(), k.Name)})

@@ -27,7 +27,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, st: storetest.Open(t), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	w.loop = New(Config{Store: w.st, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now }})
+	w.loop = New(Config{Store: w.st, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now }, Authority: []byte("the authority")})
 	w.st.OnEvents(w.loop.Handle)
 	return w
 }
@@ -234,5 +234,36 @@ func TestTheBackendSaysWhetherANamespaceIsEmpty(t *testing.T) {
 	}
 	if w.namespace("shop") != nil {
 		t.Fatal("the namespace is still there")
+	}
+}
+
+func TestEachNamespaceHasTheAuthority(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	ca := func() *corev1.ConfigMap {
+		cm, _ := w.st.Get(store.Key{GroupResource: api.ConfigMaps(), Namespace: "default", Name: "kube-root-ca.crt"}).(*corev1.ConfigMap)
+		return cm.DeepCopy()
+	}
+	right := func(after string) {
+		t.Helper()
+		if cm := ca(); cm == nil || len(cm.Data) != 1 || cm.Data["ca.crt"] != "the authority" || cm.BinaryData != nil {
+			t.Fatalf("after %s: %+v", after, cm)
+		}
+	}
+	right("the start")
+	w.commit(store.Delete, ca())
+	w.settle()
+	right("its deletion")
+	changed := ca()
+	changed.Data, changed.BinaryData = map[string]string{"ca.crt": "another", "more": "x"}, map[string][]byte{"b": {1}}
+	w.commit(store.Update, changed)
+	w.settle()
+	right("a change")
+	w.commit(store.Create, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	w.settle()
+	w.delete("shop")
+	w.settle()
+	if w.namespace("shop") != nil {
+		t.Error("the ConfigMap of a namespace that is being deleted comes back")
 	}
 }

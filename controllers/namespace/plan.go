@@ -21,6 +21,8 @@ type observed struct {
 	name      string
 	namespace *corev1.Namespace // nil: not there
 	account   bool              // its ServiceAccount default is there
+	rootCA    *corev1.ConfigMap // its ConfigMap kube-root-ca.crt; nil: not there
+	authority string            // what that ConfigMap must hold, PEM
 	content   []resource        // of a namespace that is being deleted
 }
 
@@ -36,8 +38,8 @@ func (o *observed) deleting() bool { return podset.Closed(o.namespace) && !admis
 type verb string
 
 const (
-	create verb = "create" // the namespace or its account
-	write  verb = "write"  // the namespace
+	create verb = "create" // the namespace or what each one has
+	write  verb = "write"  // the same
 	empty  verb = "empty"  // delete one object in it
 	remove verb = "remove" // the namespace
 )
@@ -51,7 +53,7 @@ type Step struct {
 
 // perTxn is how many objects of a namespace one plan deletes; the rest of a
 // transaction is the namespace itself.
-const perTxn = store.BulkObjects - 2
+const perTxn = store.BulkObjects - 3
 
 // plan decides what a namespace needs now.
 func plan(o observed, now time.Time) []Step {
@@ -60,11 +62,7 @@ func plan(o observed, now time.Time) []Step {
 		return nil
 	case o.namespace == nil:
 		ns := usable(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.name}})
-		steps := []Step{{Verb: create, Object: ns, Reason: "the cluster needs it"}}
-		if !o.account {
-			steps = append(steps, newAccount(o.name))
-		}
-		return steps
+		return append([]Step{{Verb: create, Object: ns, Reason: "the cluster needs it"}}, planOwn(o)...)
 	case o.deleting():
 		return planEmptying(o, now)
 	case podset.Closed(o.namespace):
@@ -74,8 +72,28 @@ func plan(o observed, now time.Time) []Step {
 	if ns := usable(o.namespace); !equality.Semantic.DeepEqual(ns, o.namespace) {
 		steps = append(steps, Step{Verb: write, Object: ns, Reason: "what every namespace has"})
 	}
+	return append(steps, planOwn(o)...)
+}
+
+// planOwn keeps what every namespace has: the account its pods run under, and the
+// certificate by which they know the API server.
+func planOwn(o observed) []Step {
+	var steps []Step
 	if !o.account {
-		steps = append(steps, newAccount(o.name))
+		steps = append(steps, Step{Verb: create, Reason: "pods run under it",
+			Object: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: o.name, Name: account}}})
+	}
+	data := map[string]string{"ca.crt": o.authority}
+	switch {
+	case o.rootCA == nil:
+		steps = append(steps, Step{Verb: create, Reason: "pods know the API server by it", Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.name, Name: rootCA,
+			Annotations: map[string]string{"kubernetes.io/description": "The certificate authority of this cluster's API server."},
+		}, Data: data}})
+	case o.rootCA.DeletionTimestamp == nil && (!maps.Equal(o.rootCA.Data, data) || len(o.rootCA.BinaryData) > 0):
+		right := o.rootCA.DeepCopy()
+		right.Data, right.BinaryData = data, nil
+		steps = append(steps, Step{Verb: write, Object: right, Reason: "it does not hold the authority of this cluster"})
 	}
 	return steps
 }
@@ -94,11 +112,6 @@ func usable(ns *corev1.Namespace) *corev1.Namespace {
 		ns.Status.Phase = corev1.NamespaceActive
 	}
 	return ns
-}
-
-func newAccount(namespace string) Step {
-	return Step{Verb: create, Object: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}},
-		Reason: "pods run under it"}
 }
 
 // planEmptying deletes what is in the namespace, and at last the namespace.

@@ -6,10 +6,13 @@
 // state (R6). Each ReplicaSet has one writer at any time, which its controller
 // reference names.
 //
-// Reads: ReplicaSets, Pods, Namespaces.
+// ReplicationControllers, the older kind that asks for the same, are worked by the
+// same code in a loop of their own (NewReplication): kind says what differs.
 //
-// Alone writes, of those ReplicaSets: status; their pods' creation, deletion mark
-// and controller reference; Events of replicaset-controller.
+// Reads: ReplicaSets, ReplicationControllers, Pods, Namespaces.
+//
+// Alone writes, of those: status; their pods' creation, deletion mark and
+// controller reference; Events of replicaset-controller and replication-controller.
 //
 // Invariants: every transaction that creates, deletes, adopts or releases pods
 // also writes the ReplicaSet, so two decisions on one state cannot both happen, and

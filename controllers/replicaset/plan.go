@@ -12,12 +12,13 @@ import (
 
 // observed is the state that a plan decides on.
 type observed struct {
-	set      *appsv1.ReplicaSet
+	set      *appsv1.ReplicaSet // also of a ReplicationController: see kind
 	selector labels.Selector
 	pods     []*corev1.Pod // that the set controls
 	orphans  []*corev1.Pod // that its selector matches and nobody controls
 	limit    int           // of pods created or deleted in one plan
 	closed   bool          // the namespace is being deleted: nothing may be created
+	untold   bool          // the status has no place for terminating pods
 	refused  string        // why a pod of this template may not be created; "" when it may
 }
 
@@ -36,7 +37,7 @@ const (
 type Step struct {
 	Verb   verb
 	Pod    *corev1.Pod
-	Set    *appsv1.ReplicaSet
+	Status appsv1.ReplicaSetStatus
 	Count  int
 	Reason string
 }
@@ -84,10 +85,12 @@ func plan(o observed, now time.Time) []Step {
 		after.Failure = "" // nothing needs to be created
 	}
 
-	set := o.set.DeepCopy()
-	set.Status = podset.Status(o.set, after, now)
-	if len(steps) > 0 || !equality.Semantic.DeepEqual(set.Status, o.set.Status) {
-		steps = append(steps, Step{Verb: report, Set: set, Reason: "its pods or its spec changed"})
+	status := podset.Status(o.set, after, now)
+	if o.untold {
+		status.TerminatingReplicas = nil
+	}
+	if len(steps) > 0 || !equality.Semantic.DeepEqual(status, o.set.Status) {
+		steps = append(steps, Step{Verb: report, Status: status, Reason: "its pods or its spec changed"})
 	}
 	return steps
 }

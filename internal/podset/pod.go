@@ -77,8 +77,8 @@ func Name(base string, random uint64) string {
 // nothing for a pod that is being deleted already and must wait for its agent or
 // its finalizers.
 func Remove(pod *corev1.Pod, now time.Time) []store.Op {
-	waits := pod.Spec.NodeName != "" && !Terminal(pod)
-	if !waits && len(pod.Finalizers) == 0 {
+	waits := pod.Spec.NodeName != "" && !Ended(pod)
+	if GoesAtOnce(pod) {
 		return []store.Op{{Verb: store.Delete, Object: pod}}
 	}
 	if pod.DeletionTimestamp != nil {
@@ -99,6 +99,11 @@ func Remove(pod *corev1.Pod, now time.Time) []store.Op {
 		marked.Generation++
 	}
 	return []store.Op{{Verb: store.Update, Object: &marked}}
+}
+
+// GoesAtOnce says whether Remove deletes the pod and does not only mark it.
+func GoesAtOnce(pod *corev1.Pod) bool {
+	return (pod.Spec.NodeName == "" || Ended(pod)) && len(pod.Finalizers) == 0
 }
 
 // Adopt returns the operation that makes owner the pod's controller.

@@ -7,12 +7,11 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AnnotationRefs is where a ReplicaSet records the declared content that its
-// template refers to (D13): refsVersion, a colon, and name=hash pairs.
+// AnnotationRefs is where a ReplicaSet or a ControllerRevision records the declared
+// content that its template refers to (D13): refsVersion, a colon, and name=hash pairs.
 const AnnotationRefs = "headway.dev/refs"
 
 // refsVersion is the version of what is hashed and how it is written. A record of
@@ -111,10 +110,10 @@ func RefNames(spec *corev1.PodSpec) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// RecordedRefs reads a set's record; what cannot be read counts as missing.
-func RecordedRefs(rs *appsv1.ReplicaSet) map[string]string {
+// RecordedRefs reads a record; what cannot be read counts as missing.
+func RecordedRefs(on api.Object) map[string]string {
 	refs := map[string]string{}
-	record, ok := strings.CutPrefix(rs.Annotations[AnnotationRefs], refsVersion+":")
+	record, ok := strings.CutPrefix(on.GetAnnotations()[AnnotationRefs], refsVersion+":")
 	if !ok {
 		return refs
 	}
@@ -136,9 +135,9 @@ func SameRefs(recorded, present map[string]string) bool {
 	return true
 }
 
-// FillRefs records on rs what is not recorded yet.
-func FillRefs(rs *appsv1.ReplicaSet, present map[string]string) {
-	refs := RecordedRefs(rs)
+// FillRefs records what is not recorded yet. The object is the caller's own copy.
+func FillRefs(on api.Object, present map[string]string) {
+	refs := RecordedRefs(on)
 	for name, hash := range present {
 		refs[name] = hash
 	}
@@ -149,8 +148,10 @@ func FillRefs(rs *appsv1.ReplicaSet, present map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		pairs = append(pairs, name+"="+refs[name])
 	}
-	if rs.Annotations == nil {
-		rs.Annotations = map[string]string{}
+	annotations := on.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
-	rs.Annotations[AnnotationRefs] = refsVersion + ":" + strings.Join(pairs, ",")
+	annotations[AnnotationRefs] = refsVersion + ":" + strings.Join(pairs, ",")
+	on.SetAnnotations(annotations)
 }

@@ -36,6 +36,22 @@ func Terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
+// Ended says whether the pod has ended for good and none of its containers is known
+// to run: one that is over its deadline is Failed while they stop (R10).
+func Ended(p *corev1.Pod) bool {
+	if !Terminal(p) {
+		return false
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range statuses {
+			if statuses[i].State.Running != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Active says whether the pod counts: neither terminal nor being deleted.
 func Active(p *corev1.Pod) bool { return !Terminal(p) && p.DeletionTimestamp == nil }
 

@@ -118,6 +118,9 @@ func New(cfg Config) (*Agent, error) {
 	for _, s := range saved.slices {
 		a.flow.setSlice(s)
 	}
+	if saved.all {
+		a.flow.do(Traffic.Synced)
+	}
 	return a, nil
 }
 
@@ -255,13 +258,14 @@ func (a *Agent) watch(ctx context.Context, events <-chan types.UID) {
 			if !ok {
 				return
 			}
-			a.changed(uid)
+			a.Changed(uid)
 		}
 	}
 }
 
-// changed notes that the engine's state of a pod, or of any, may be another now.
-func (a *Agent) changed(uid types.UID) {
+// Changed notes that the engine's state of a pod, or of any, may be another now.
+// Who steps the agent calls it in the place of Runtime.Events.
+func (a *Agent) Changed(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.entries[uid]; e != nil {
@@ -271,6 +275,20 @@ func (a *Agent) changed(uid types.UID) {
 	}
 	notify(a.relist)
 }
+
+// Survey looks at everything if that was asked for, and says whether it was. Who
+// steps the agent calls it, and Adopt on a period.
+func (a *Agent) Survey(ctx context.Context) (bool, error) {
+	select {
+	case <-a.relist:
+		return true, a.Adopt(ctx)
+	default:
+		return false, nil
+	}
+}
+
+// Save writes what the checkpoint still has to write. Run does it by itself.
+func (a *Agent) Save() error { return a.keep.flush() }
 
 // survey looks at everything on a period and when asked.
 func (a *Agent) survey(ctx context.Context) {

@@ -255,7 +255,7 @@ func TestCheckpointFiles(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil || len(files) != 2 {
+		if err != nil || len(files) != 3 { // a file for each pod, and the mark
 			t.Fatal(files, err)
 		}
 		if err := os.WriteFile(files[0], []byte("not a checkpoint"), 0o600); err != nil {

@@ -34,6 +34,9 @@ type checkpoint struct {
 
 	mu      sync.Mutex
 	pending map[string]marshaler // path to what to write; nil: remove
+	all     bool                 // pending, or written, is every Service and slice that there is
+
+	whole   bool // the disk says so, too; under writing
 	writing sync.Mutex
 }
 
@@ -45,6 +48,7 @@ type saved struct {
 	secrets    []*corev1.Secret
 	services   []*corev1.Service
 	slices     []*discoveryv1.EndpointSlice
+	all        bool // every Service and slice that there was; a name of none does not exist
 }
 
 const (
@@ -93,6 +97,9 @@ func (k *checkpoint) load() (saved, error) {
 		return out, err
 	}
 	if out.slices, err = loadAll(k, k.slices(), func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} }); err != nil {
+		return out, err
+	}
+	if out.all, err = k.loadWhole(); err != nil {
 		return out, err
 	}
 	if k.secrets != "" {
@@ -289,6 +296,7 @@ func (k *checkpoint) flush() error {
 	k.mu.Lock()
 	work := k.pending
 	k.pending = map[string]marshaler{}
+	all := k.all
 	k.mu.Unlock()
 	var errs []error
 	folders := map[string]bool{}
@@ -313,7 +321,14 @@ func (k *checkpoint) flush() error {
 	for _, dir := range sortedKeys(folders) {
 		errs = append(errs, syncFolder(dir))
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	switch {
+	case err != nil && k.whole:
+		return errors.Join(err, k.belie())
+	case err == nil && all && !k.whole:
+		return k.attest()
+	}
+	return err
 }
 
 func writeCheckpoint(path string, obj marshaler, lasting bool) error {

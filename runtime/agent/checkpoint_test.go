@@ -113,6 +113,77 @@ func TestCheckpointRoundTrip(t *testing.T) {
 	}
 }
 
+// The mark that all Services are there stands for a disk that has them: it comes after
+// what it speaks of, and goes when that cannot be written or read.
+func TestCheckpointKnowsWhetherItIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	open := func(what string, whole bool) *checkpoint {
+		t.Helper()
+		k, err := openCheckpoint(dir, "", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := k.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.all != whole {
+			t.Errorf("%s: whole is %v", what, s.all)
+		}
+		return k
+	}
+	flush := func(k *checkpoint, fails bool) {
+		t.Helper()
+		if err := k.flush(); (err != nil) != fails {
+			t.Errorf("flush: %v", err)
+		}
+	}
+	service := func(name string) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	}
+	k := open("nothing", false)
+	k.saveService(service("a"))
+	flush(k, false)
+	k = open("before the session was synced", false)
+	k.saveService(service("b"))
+	k.saveAll()
+	open("not written yet", false)
+	flush(k, false)
+	k = open("synced", true)
+
+	// What cannot be written is no longer whole, until it can.
+	path := k.objectPath(k.services(), "default", "c")
+	if err := os.MkdirAll(filepath.Join(path+".new", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k.saveAll()
+	k.saveService(service("c"))
+	flush(k, true)
+	if err := os.RemoveAll(path + ".new"); err != nil {
+		t.Fatal(err)
+	}
+	open("one is missing", false)
+	flush(k, false)
+	k = open("written after all", true)
+
+	// Nor is what is damaged, until the session has sent it again.
+	if err := os.WriteFile(k.objectPath(k.services(), "default", "a"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open("one is damaged", false)
+	k = open("one was damaged", false)
+	k.saveService(service("a"))
+	k.saveAll()
+	flush(k, false)
+	open("sent again", true)
+
+	// After another boot some files may be missing.
+	if err := os.WriteFile(k.mark(), []byte("11111111-2222-4333-8444-555555555555\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open("another boot", false)
+}
+
 func TestSecretsNeverGoToADisk(t *testing.T) {
 	if ok, err := isTmpfs("."); err != nil || ok {
 		if os.Getenv("CI") != "" {

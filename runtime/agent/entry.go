@@ -128,9 +128,9 @@ func (a *Agent) Adopt(ctx context.Context) error {
 		}
 		a.observe(e, s, versions[s.UID])
 	}
-	for uid, e := range a.entries {
+	for _, uid := range sortedKeys(a.entries) { // in an order that does not change: it is the agenda's
 		if _, known := versions[uid]; known && !found[uid] {
-			a.observe(e, nil, versions[uid])
+			a.observe(a.entries[uid], nil, versions[uid])
 		}
 	}
 	a.adopted = true

@@ -96,7 +96,9 @@ func (a *Agent) attend(ctx context.Context) (welcomed bool, err error) {
 	}
 	a.log.Info("session with a server", "epoch", welcome.Epoch)
 	ttl := time.Duration(welcome.TtlNanos)
+	a.mu.Lock()
 	a.renewed(asked, ttl)
+	a.mu.Unlock()
 	a.Begin()
 
 	var wg sync.WaitGroup
@@ -128,10 +130,8 @@ func (a *Agent) Hello() (*session.Up, error) {
 }
 
 // renewed moves the end of the agent's right: the TTL counts from when it was
-// asked for, on a clock that runs while the machine sleeps (D4).
+// asked for, on a clock that runs while the machine sleeps (D4). Agent.mu is held.
 func (a *Agent) renewed(asked, ttl time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.right = max(a.right, asked+ttl-Margin)
 }
 
@@ -163,10 +163,11 @@ func (s *link) listen(ctx context.Context) error {
 		}
 		switch what := m.Message.(type) {
 		case *session.Down_Renewed:
-			ttl := time.Duration(what.Renewed.TtlNanos)
-			s.agent.renewed(time.Duration(what.Renewed.Sent), ttl)
+			if err := s.agent.Receive(m); err != nil {
+				return err
+			}
 			select {
-			case s.answers <- ttl:
+			case s.answers <- time.Duration(what.Renewed.TtlNanos):
 			default:
 			}
 		case *session.Down_Open:

@@ -39,6 +39,8 @@ func (a *Agent) Receive(m *session.Down) error {
 		a.sweep()
 	case *session.Down_Mark:
 		a.flow.mark(m.Mark.Revision)
+	case *session.Down_Renewed:
+		a.renewed(time.Duration(m.Renewed.Sent), time.Duration(m.Renewed.TtlNanos))
 	case *session.Down_Drained:
 		if e := a.entries[types.UID(m.Drained.Uid)]; e != nil {
 			e.record.drained = true
@@ -170,6 +172,7 @@ func (a *Agent) sweep() {
 		a.unset(o)
 	}
 	a.flow.do(Traffic.Synced)
+	a.keep.saveAll()
 	a.seen, a.synced = nil, true
 }
 

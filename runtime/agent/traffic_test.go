@@ -131,7 +131,7 @@ func TestRoutes(t *testing.T) {
 		next := &roads{}
 		a = run(t, s, fake.New(fake.Config{}), dir, with(next))
 		sleep(time.Second)
-		for _, want := range []string{"set service web", "set slice web-1", "set service old", "set service db"} {
+		for _, want := range []string{"set service web", "set slice web-1", "set service old", "set service db", "synced"} {
 			if !next.heard(want) {
 				t.Errorf("after a restart without a server: %v lacks %q", next.said, want)
 			}

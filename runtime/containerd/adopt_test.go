@@ -13,6 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/runtime/agent"
@@ -347,4 +352,47 @@ func TestRebootIsNoticed(t *testing.T) {
 	n.wait(pod.UID, "running", func(s agent.SandboxState) bool {
 		return len(s.Containers) == 2 && s.Containers[1].Phase == agent.Running
 	})
+}
+
+// late lets a start answer only when the process has ended and its task is deleted:
+// containerd then finds nothing to answer with.
+type late struct {
+	tasks.TasksClient
+	ended func(id string)
+}
+
+func (l late) Start(ctx context.Context, in *tasks.StartRequest, opts ...grpc.CallOption) (*tasks.StartResponse, error) {
+	if _, err := l.TasksClient.Start(ctx, in, opts...); err != nil {
+		return nil, err
+	}
+	l.ended(in.ContainerID)
+	return nil, status.Error(codes.NotFound, "task "+in.ContainerID+" not found")
+}
+
+func TestEndBeforeTheAnswerToItsStart(t *testing.T) {
+	n := newNode(t)
+	pod := testPod("exit", "3")
+	if _, err := n.EnsureSandbox(t.Context(), agent.SandboxSpec{Pod: pod}); err != nil {
+		t.Fatal(err)
+	}
+	usual := n.client
+	lateClient, err := client.New(n.cfg.Socket, client.WithDefaultNamespace(n.cfg.Namespace), client.WithServices(client.WithTaskClient(late{usual.TaskService(), func(id string) {
+		n.exit(pod.UID, id)
+		n.mu.Lock()
+		_, c := n.find(id)
+		n.mu.Unlock()
+		<-c.over
+	}})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.client = lateClient
+	c, err := n.StartContainer(t.Context(), n.specOf(pod, 0, 0))
+	n.client = usual
+	if err != nil || c.Phase != agent.Exited || c.ExitCode != 3 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := lateClient.Close(); err != nil {
+		t.Error(err)
+	}
 }

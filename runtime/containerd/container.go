@@ -85,12 +85,16 @@ func (r *Runtime) StartContainer(ctx context.Context, spec agent.ContainerSpec) 
 	case <-ctx.Done():
 		return agent.ContainerState{}, ctx.Err()
 	}
-	if err := r.start(ctx, id, spec); err != nil {
+	err = r.start(ctx, id, spec)
+	r.mu.Lock()
+	_, c = r.find(id)
+	// A process can end, and its task be deleted, while containerd still looks for what
+	// to answer: its "not found" then comes from a container that ran.
+	if err != nil && (c == nil || c.state.Phase != agent.Exited) {
+		r.mu.Unlock()
 		return r.startFailed(ctx, id, spec, err)
 	}
-	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, c = r.find(id)
 	if c == nil {
 		return agent.ContainerState{}, fmt.Errorf("container %s was removed while it started", spec.Container.Name)
 	}

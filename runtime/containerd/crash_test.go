@@ -94,6 +94,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	n.specOf(testPod(), 0, 0) // the image is there
 	n.close()
 	const rounds = 12
+	random := rand.New(rand.NewPCG(7, 8))
 	for round := range rounds {
 		uid := types.UID(fmt.Sprintf("victim-%d", round))
 		v := victimConfig{
@@ -121,7 +122,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		limit := time.Duration(rand.Int64N(int64(2 * time.Second)))
+		limit := time.Duration(random.Int64N(int64(2 * time.Second)))
 		timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
 		for s.Scan() && s.Text() != "end" {
 		}

@@ -194,7 +194,7 @@ func (n *node) close() {
 }
 
 func (n *node) destroy() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	all, err := n.List(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (n *node) destroy() {
 // wait returns when the condition on a pod holds. It looks after every event.
 func (n *node) wait(uid types.UID, what string, ok func(agent.SandboxState) bool) agent.SandboxState {
 	n.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		all, err := n.List(context.Background(), uid)
 		if err != nil {
@@ -258,7 +258,7 @@ func (n *node) exit(uid types.UID, id string) agent.ContainerState {
 func (n *node) logs(req agent.LogRequest) string {
 	n.t.Helper()
 	var b bytes.Buffer
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := n.Logs(ctx, req, &b); err != nil {
 		n.t.Fatal(err)

@@ -40,7 +40,7 @@ func TestForeignContainers(t *testing.T) {
 	// told waits on events until these are the foreign ones.
 	told := func(when string, want ...string) []agent.ForeignContainer {
 		t.Helper()
-		deadline := time.After(30 * time.Second)
+		deadline := time.After(2 * time.Minute)
 		for {
 			found, err := n.Foreign(ctx)
 			if err != nil {

@@ -171,7 +171,7 @@ func TestOutOfMemory(t *testing.T) {
 
 func (n *node) ready(pod *corev1.Pod, want string) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r, w := io.Pipe()
 	go func() {
@@ -199,8 +199,8 @@ func TestStop(t *testing.T) {
 		n.ready(pod, "ready")
 		// Two at once: the program would end with 9 if it got two signals.
 		second := make(chan error, 1)
-		go func() { second <- n.StopContainer(context.Background(), c.ID, 20*time.Second) }()
-		if err := errors.Join(n.StopContainer(t.Context(), c.ID, 20*time.Second), <-second); err != nil {
+		go func() { second <- n.StopContainer(context.Background(), c.ID, time.Hour) }()
+		if err := errors.Join(n.StopContainer(t.Context(), c.ID, time.Hour), <-second); err != nil {
 			t.Fatal(err)
 		}
 		if c = n.exit(pod.UID, c.ID); c.ExitCode != 7 {
@@ -291,7 +291,7 @@ func TestNetwork(t *testing.T) {
 
 func fetch(t testing.TB, url string) string {
 	t.Helper()
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)

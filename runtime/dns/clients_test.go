@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -67,10 +69,7 @@ func startServer(t testing.TB, at netip.AddrPort) (*Server, netip.AddrPort) {
 	shop(s.names)
 	s.Synced()
 	s.forward.use([]netip.AddrPort{startUpstream(t)})
-	sockets, err := open(t.Context(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sockets := opened(t, at)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.serve(ctx, sockets) }()
@@ -108,15 +107,8 @@ func startUpstream(t testing.TB) netip.AddrPort {
 			t.Error(err)
 		}
 	})
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams, err := net.Listen("tcp", packets.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, server := range []*dns.Server{{PacketConn: packets, Handler: mux}, {Listener: streams, Handler: mux}} {
+	sockets := opened(t, netip.MustParseAddrPort("127.0.0.1:0"))
+	for _, server := range []*dns.Server{{PacketConn: sockets.udp, Handler: mux}, {Listener: sockets.tcp, Handler: mux}} {
 		started, done := make(chan struct{}), make(chan error, 1)
 		server.NotifyStartedFunc = func() { close(started) }
 		go func() { done <- server.ActivateAndServe() }()
@@ -130,7 +122,21 @@ func startUpstream(t testing.TB) netip.AddrPort {
 			}
 		})
 	}
-	return packets.LocalAddr().(*net.UDPAddr).AddrPort()
+	return sockets.udp.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// opened opens sockets at an address. Port 0 is one that is free for UDP; it may be
+// somebody's for TCP, and then another does.
+func opened(t testing.TB, at netip.AddrPort) sockets {
+	t.Helper()
+	in, err := open(t.Context(), at)
+	for try := 0; at.Port() == 0 && errors.Is(err, syscall.EADDRINUSE) && try < 1000; try++ {
+		in, err = open(t.Context(), at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 func TestDig(t *testing.T) {

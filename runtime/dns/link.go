@@ -44,7 +44,8 @@ func EnsureInterface(name string, addr netip.Addr) error {
 			found = true
 			continue
 		}
-		if err := netlink.AddrDel(link, &old); err != nil { // of an earlier data dir
+		// Of an earlier data dir; somebody else may have taken it away since we looked.
+		if err := netlink.AddrDel(link, &old); err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			return fmt.Errorf("take address %s from %s: %w", old.IPNet, name, err)
 		}
 	}

@@ -99,6 +99,11 @@ func (b *builtin) portmap(ctx context.Context, c portmapConf, call call) ([]byte
 		if !f.IP.IsValid() {
 			return nil, errors.New("a pod with host ports needs an IPv4 address")
 		}
+		for _, p := range f.Ports {
+			if at, err := netip.ParseAddr(p.HostIP); err == nil && at.Unmap().IsLinkLocalUnicast() {
+				return nil, fmt.Errorf("host port %d at %s: a pod gets no port of a link-local address, since the cluster's names are answered at one", p.HostPort, p.HostIP)
+			}
+		}
 		if err := b.ports.add(ctx, f); err != nil {
 			return nil, err
 		}
@@ -192,7 +197,9 @@ func (h *hostPorts) elements(w *strings.Builder, verb string, f portFile) {
 	}
 }
 
-// rebuild replaces the whole table in one transaction.
+// rebuild replaces the whole table in one transaction. A port of every address of the
+// node is none of its link-local ones: at one of them the cluster's names are answered,
+// also when a pod has the host port 53.
 func (h *hostPorts) rebuild(ctx context.Context) error {
 	all, err := h.read()
 	if err != nil {
@@ -205,6 +212,7 @@ func (h *hostPorts) rebuild(ctx context.Context) error {
  map addrports { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; }
  set hairpins { type ipv4_addr . ipv4_addr; }
  chain hostports {
+  ip daddr 169.254.0.0/16 return
   meta l4proto { tcp, udp, sctp } dnat ip to ip daddr . meta l4proto . th dport map @addrports
   meta l4proto { tcp, udp, sctp } dnat ip to meta l4proto . th dport map @ports
  }

@@ -78,6 +78,55 @@ func askWho(at string) (string, error) {
 	return string(out), err
 }
 
+// A pod with the host port 53 does not take what is asked at the node's link-local
+// address for the cluster's names; nor can it name that address.
+func TestHostPortsAreNotLinkLocal(t *testing.T) {
+	n, _ := testNetwork(t, "hwtestl")
+	a, b := testNS(t, "hwtestl1"), testNS(t, "hwtestl2")
+	const names = "169.254.199.7"
+	run(t, "ip", "link", "add", "hwtestl9", "type", "bridge")
+	t.Cleanup(func() { run(t, "ip", "link", "delete", "hwtestl9") })
+	run(t, "ip", "address", "add", names+"/32", "dev", "hwtestl9")
+	run(t, "ip", "link", "set", "hwtestl9", "up")
+	l, err := net.Listen("tcp4", names+":28116")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			_, _ = io.WriteString(c, "the node")
+			c.Close()
+		}
+	}()
+	if _, err := n.Add(t.Context(), Pod{ID: "a", NetNS: a, Ports: []Port{{HostPort: 28116, ContainerPort: 80, Protocol: "tcp"}}}); err != nil {
+		t.Fatal(err)
+	}
+	tellAsker(t, a, 80)
+	ask := func() error {
+		got, err := askWho(names + ":28116")
+		if err == nil && got != "the node" {
+			err = fmt.Errorf("the pod answered at %s", names)
+		}
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.Add(t.Context(), Pod{ID: "b", NetNS: b}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, b, ask)
+	named := Pod{ID: "c", NetNS: testNS(t, "hwtestl3"), Ports: []Port{{HostPort: 53, ContainerPort: 80, Protocol: "tcp", HostIP: netip.MustParseAddr(names)}}}
+	if _, err := n.Add(t.Context(), named); err == nil || !strings.Contains(err.Error(), "link-local") {
+		t.Errorf("a host port at %s: %v", names, err)
+	}
+}
+
 // A host port answers the node itself, a neighbour (whose address arrives) and
 // its own pod, and again after somebody flushed the rules.
 func TestHostPortFromEverywhere(t *testing.T) {

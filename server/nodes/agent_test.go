@@ -264,7 +264,7 @@ func BenchmarkOnePod(b *testing.B) {
 
 func waitFor(b testing.TB, ok func() bool) {
 	b.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,8 @@ func mergeNode(live, facts *corev1.Node) *corev1.Node {
 		}
 	}
 	from, to := facts.Status, &next.Status
-	to.Capacity, to.Allocatable, to.Addresses, to.NodeInfo = from.Capacity, from.Allocatable, from.Addresses, from.NodeInfo
+	to.Capacity, to.Allocatable = withExtended(from.Capacity, to.Capacity), withExtended(from.Allocatable, to.Allocatable)
+	to.Addresses, to.NodeInfo = from.Addresses, from.NodeInfo
 	for _, c := range from.Conditions {
 		if !agentNodeCondition(c.Type) {
 			continue
@@ -87,6 +89,20 @@ func mergeNode(live, facts *corev1.Node) *corev1.Node {
 		to.Conditions[i] = c
 	}
 	return next
+}
+
+// withExtended is a list of the agent's with the extended resources that somebody
+// else gave the node (kubectl patch node --subresource=status). They have a domain
+// in their names, which what an agent knows of has not.
+func withExtended(agents, live corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	maps.Copy(out, agents)
+	for name, quantity := range live {
+		if _, known := agents[name]; !known && strings.Contains(string(name), "/") {
+			out[name] = quantity
+		}
+	}
+	return out
 }
 
 // The conditions of a node that its agent writes.

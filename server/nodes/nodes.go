@@ -55,7 +55,9 @@ type Config struct {
 	Authority Authority
 	TTL       time.Duration // of a node's lease; default DefaultTTL
 	Now       store.Clock
-	Log       *slog.Logger
+	// Pause waits between two tries of a write, until ctx ends; nil: a timer.
+	Pause func(ctx context.Context, d time.Duration)
+	Log   *slog.Logger
 }
 
 // Nodes serves the sessions.
@@ -82,6 +84,9 @@ func New(cfg Config) *Nodes {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Pause == nil {
+		cfg.Pause = pause
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -1,7 +1,9 @@
 package nodes
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,8 +140,8 @@ func (n *Nodes) tellAllDrained() {
 		return
 	}
 	least := n.leastRouted()
-	for uid, l := range n.leaving {
-		n.tellDrained(uid, l, least)
+	for _, uid := range slices.Sorted(maps.Keys(n.leaving)) { // in an order that does not change
+		n.tellDrained(uid, n.leaving[uid], least)
 	}
 }
 

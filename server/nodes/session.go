@@ -33,7 +33,7 @@ const (
 type attendance struct {
 	n      *Nodes
 	node   string
-	stream grpc.BidiStreamingServer[session.Up, session.Down]
+	stream stream
 	end    context.CancelCauseFunc
 	lease  *coordinationv1.Lease // as this session wrote it
 	grant  store.LeaseID
@@ -58,6 +58,21 @@ type attendance struct {
 	inward chan struct{} // the inbox has something
 }
 
+// stream is the wire of a session.
+type stream interface {
+	Send(*session.Down) error
+	Recv() (*session.Up, error)
+}
+
+func (n *Nodes) attendance(node string, wire stream, end context.CancelCauseFunc) *attendance {
+	return &attendance{
+		n: n, node: node, stream: wire, end: end, renew: make(chan *session.Renew, maxRenewals),
+		rate:  rate.NewLimiter(eventRate, eventBurst),
+		dirty: map[store.Key]bool{}, needed: map[store.Key]int{}, outward: make(chan struct{}, 1),
+		inbox: newInbox(), inward: make(chan struct{}, 1),
+	}
+}
+
 // Session implements session.NodeServer.
 func (n *Nodes) Session(stream grpc.BidiStreamingServer[session.Up, session.Down]) error {
 	ctx, end := context.WithCancelCause(stream.Context())
@@ -66,12 +81,7 @@ func (n *Nodes) Session(stream grpc.BidiStreamingServer[session.Up, session.Down
 	if err != nil {
 		return err
 	}
-	a := &attendance{
-		n: n, node: node, stream: stream, end: end, renew: make(chan *session.Renew, maxRenewals),
-		rate:  rate.NewLimiter(eventRate, eventBurst),
-		dirty: map[store.Key]bool{}, needed: map[store.Key]int{}, outward: make(chan struct{}, 1),
-		inbox: newInbox(), inward: make(chan struct{}, 1),
-	}
+	a := n.attendance(node, stream, end)
 	if !n.enter() {
 		return status.Error(codes.Unavailable, errClosing.Error())
 	}
@@ -100,7 +110,11 @@ func (a *attendance) greet(ctx context.Context) (*corev1.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	hello := m.GetHello()
+	return a.check(m.GetHello())
+}
+
+// check takes in a hello.
+func (a *attendance) check(hello *session.Hello) (*corev1.Node, error) {
 	switch {
 	case hello == nil:
 		return nil, status.Error(codes.InvalidArgument, "a session begins with a hello")
@@ -140,36 +154,49 @@ func first[T any](ctx context.Context, recv func() (T, error)) (T, error) {
 	}
 }
 
-// attend takes the epoch and serves the session until it ends.
-func (a *attendance) attend(ctx context.Context, facts *corev1.Node) error {
+// begin takes the epoch and makes the session the node's. After an error it is not.
+func (a *attendance) begin(ctx context.Context, facts *corev1.Node) (err error) {
 	if err := a.take(ctx); err != nil {
-		return asStatus(err)
+		return err
 	}
 	a.n.mu.Lock()
 	older := a.n.sessions[a.node]
 	if older != nil && older.epoch > a.epoch {
 		a.n.mu.Unlock()
-		return asStatus(errReplaced)
+		return errReplaced
 	}
 	if older != nil {
 		older.end(errReplaced)
 	}
 	a.n.sessions[a.node] = a
 	a.n.mu.Unlock()
-	defer a.n.leave(a)
+	defer func() {
+		if err != nil {
+			a.n.leave(a)
+		}
+	}()
 	// Everything that an earlier session, on whichever server, was sent is in this
 	// cache from here on, so the full set that follows lacks nothing.
 	if err := a.n.cfg.Store.WaitRevision(ctx, a.epoch); err != nil {
-		return asStatus(err)
+		return err
 	}
 	if live := a.n.cfg.Store.Get(store.KeyOf(a.lease)); live == nil || live.GetResourceVersion() != a.lease.ResourceVersion {
-		return asStatus(errReplaced)
+		return errReplaced
 	}
 	if err := a.writeNode(ctx, facts); err != nil {
-		return asStatus(err)
+		return err
 	}
 	a.n.resumeLeaving(a.node)
 	a.n.log.Info("node has a session", "node", a.node, "epoch", a.epoch)
+	return nil
+}
+
+// attend serves the session until it ends.
+func (a *attendance) attend(ctx context.Context, facts *corev1.Node) error {
+	if err := a.begin(ctx, facts); err != nil {
+		return asStatus(err)
+	}
+	defer a.n.leave(a)
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -272,39 +299,49 @@ func (a *attendance) receive(lapse *time.Timer) error {
 		if err != nil {
 			return err
 		}
-		switch m := m.Message.(type) {
-		case *session.Up_Renew:
+		if m.GetRenew() != nil {
 			lapse.Reset(a.n.cfg.TTL)
-			select {
-			case a.renew <- m.Renew:
-			default:
-				return status.Error(codes.ResourceExhausted, "more renewals than the store keeps up with")
-			}
-		case *session.Up_PodStatus:
-			if !a.inbox.status(m.PodStatus) {
-				return status.Errorf(codes.ResourceExhausted, "statuses of more than %d pods wait", session.MaxPods)
-			}
-			notify(a.inward)
-		case *session.Up_NodeStatus:
-			node, err := decodeNode(m.NodeStatus, a.node)
-			if err != nil {
-				a.reply(refused("node status", err.Error()))
-				continue
-			}
-			a.inbox.node(node)
-			notify(a.inward)
-		case *session.Up_Routed:
-			a.n.routed(a, m.Routed.Revision)
-		case *session.Up_Event:
-			if !a.rate.AllowN(a.n.now(), 1) {
-				continue // a flood of events says no more than its beginning
-			}
-			a.inbox.event(m.Event)
-			notify(a.inward)
-		default:
-			return status.Error(codes.InvalidArgument, "a message that this server does not know, or a second hello")
+		}
+		if err := a.accept(m); err != nil {
+			return err
 		}
 	}
+}
+
+// accept takes in one message. An error ends the session.
+func (a *attendance) accept(m *session.Up) error {
+	switch m := m.Message.(type) {
+	case *session.Up_Renew:
+		select {
+		case a.renew <- m.Renew:
+		default:
+			return status.Error(codes.ResourceExhausted, "more renewals than the store keeps up with")
+		}
+	case *session.Up_PodStatus:
+		if !a.inbox.status(m.PodStatus) {
+			return status.Errorf(codes.ResourceExhausted, "statuses of more than %d pods wait", session.MaxPods)
+		}
+		notify(a.inward)
+	case *session.Up_NodeStatus:
+		node, err := decodeNode(m.NodeStatus, a.node)
+		if err != nil {
+			a.reply(refused("node status", err.Error()))
+			return nil
+		}
+		a.inbox.node(node)
+		notify(a.inward)
+	case *session.Up_Routed:
+		a.n.routed(a, m.Routed.Revision)
+	case *session.Up_Event:
+		if !a.rate.AllowN(a.n.now(), 1) {
+			return nil // a flood of events says no more than its beginning
+		}
+		a.inbox.event(m.Event)
+		notify(a.inward)
+	default:
+		return status.Error(codes.InvalidArgument, "a message that this server does not know, or a second hello")
+	}
+	return nil
 }
 
 // keepAlive does one renewal of the store's lease for each that the agent asks
@@ -315,16 +352,23 @@ func (a *attendance) keepAlive(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case m := <-a.renew:
-			ttl, err := a.n.cfg.Store.KV().KeepAlive(ctx, a.grant)
-			switch {
-			case errors.Is(err, store.ErrLeaseGone):
-				return errLapsed
-			case err != nil:
-				return fmt.Errorf("renew the node's lease: %w", err) // the agent comes back, perhaps to a healthier server
+			if err := a.renewOnce(ctx, m); err != nil {
+				return err
 			}
-			a.reply(&session.Down{Message: &session.Down_Renewed{Renewed: &session.Renewed{Sent: m.Sent, TtlNanos: int64(ttl)}}})
 		}
 	}
+}
+
+func (a *attendance) renewOnce(ctx context.Context, m *session.Renew) error {
+	ttl, err := a.n.cfg.Store.KV().KeepAlive(ctx, a.grant)
+	switch {
+	case errors.Is(err, store.ErrLeaseGone):
+		return errLapsed
+	case err != nil:
+		return fmt.Errorf("renew the node's lease: %w", err) // the agent comes back, perhaps to a healthier server
+	}
+	a.reply(&session.Down{Message: &session.Down_Renewed{Renewed: &session.Renewed{Sent: m.Sent, TtlNanos: int64(ttl)}}})
+	return nil
 }
 
 // reply has a message sent.

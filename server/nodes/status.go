@@ -24,26 +24,33 @@ const (
 // way the next batch gathers.
 func (a *attendance) write(ctx context.Context) error {
 	for {
-		statuses, facts, events := a.inbox.take(store.BulkObjects)
-		var err error
+		wrote, err := a.writeNext(ctx)
 		switch {
-		case len(statuses) > 0:
-			err = a.writeStatuses(ctx, statuses)
-		case facts != nil:
-			err = a.writeNode(ctx, facts)
-		case len(events) > 0:
-			err = a.writeEvents(ctx, events)
-		default:
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-a.inward:
-			}
-		}
-		if err != nil {
+		case err != nil:
 			return err
+		case wrote:
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.inward:
 		}
 	}
+}
+
+// writeNext writes one batch of what waits, and says whether anything did.
+func (a *attendance) writeNext(ctx context.Context) (bool, error) {
+	statuses, facts, events := a.inbox.take(store.BulkObjects)
+	switch {
+	case len(statuses) > 0:
+		return true, a.writeStatuses(ctx, statuses)
+	case facts != nil:
+		return true, a.writeNode(ctx, facts)
+	case len(events) > 0:
+		return true, a.writeEvents(ctx, events)
+	}
+	return false, nil
 }
 
 // retry calls try until it succeeds, fails for good, or ctx ends. What try wrote
@@ -63,14 +70,20 @@ func (a *attendance) retry(ctx context.Context, try func() error) error {
 		if !errors.Is(err, store.ErrUnavailable) {
 			return err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if a.n.cfg.Pause(ctx, wait); ctx.Err() != nil {
 			return err
-		case <-timer.C:
 		}
 		wait = min(wait*2, retryMost)
+	}
+}
+
+// pause waits by a timer.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

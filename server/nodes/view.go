@@ -55,45 +55,63 @@ func (a *attendance) work() (keys []store.Key, replies []*session.Down, newest i
 // needs, pods first, then what changes. What changed several times meanwhile is
 // sent once, as it is then.
 func (a *attendance) send(ctx context.Context) error {
-	welcome := &session.Welcome{Version: session.Version, Epoch: a.epoch, TtlNanos: int64(a.n.cfg.TTL)}
-	if err := a.stream.Send(&session.Down{Message: &session.Down_Welcome{Welcome: welcome}}); err != nil {
+	v, err := a.sendFull()
+	if err != nil {
 		return err
 	}
-	v := view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, need: a.need}
+	for {
+		sent, err := a.sendNext(v)
+		switch {
+		case err != nil:
+			return err
+		case sent:
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.outward:
+		}
+	}
+}
+
+// sendFull sends the welcome and everything that the node needs.
+func (a *attendance) sendFull() (*view, error) {
+	welcome := &session.Welcome{Version: session.Version, Epoch: a.epoch, TtlNanos: int64(a.n.cfg.TTL)}
+	if err := a.stream.Send(&session.Down{Message: &session.Down_Welcome{Welcome: welcome}}); err != nil {
+		return nil, err
+	}
+	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, need: a.need}
 	var keys []store.Key
 	for _, pod := range a.n.cfg.Store.OnNode(a.node) {
 		keys = append(keys, store.KeyOf(pod))
 	}
 	all, marked := allRoutes(a.n.cfg.Store)
-	if err := a.sendChanges(&v, append(keys, all...)); err != nil {
-		return err
+	v.marked = marked
+	if err := a.sendChanges(v, append(keys, all...)); err != nil {
+		return nil, err
 	}
-	if err := a.sendAll(&session.Down{Message: &session.Down_Synced{Synced: &session.Synced{}}}, mark(marked)); err != nil {
-		return err
+	return v, a.sendAll(&session.Down{Message: &session.Down_Synced{Synced: &session.Synced{}}}, mark(marked))
+}
+
+// sendNext sends what has changed since and what is to be answered, and says whether
+// there was anything.
+func (a *attendance) sendNext(v *view) (bool, error) {
+	keys, replies, newest := a.work()
+	if len(keys)+len(replies) == 0 {
+		return false, nil
 	}
-	for {
-		keys, replies, newest := a.work()
-		if len(keys)+len(replies) == 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-a.outward:
-			}
-			continue
-		}
-		if err := a.sendAll(replies...); err != nil {
-			return err
-		}
-		if err := a.sendChanges(&v, keys); err != nil {
-			return err
-		}
-		if newest > marked {
-			marked = newest
-			if err := a.sendAll(mark(marked)); err != nil {
-				return err
-			}
-		}
+	if err := a.sendAll(replies...); err != nil {
+		return true, err
 	}
+	if err := a.sendChanges(v, keys); err != nil {
+		return true, err
+	}
+	if newest > v.marked {
+		v.marked = newest
+		return true, a.sendAll(mark(newest))
+	}
+	return true, nil
 }
 
 // sendChanges sends what the node does not have yet of these objects. They may be
@@ -153,6 +171,7 @@ type view struct {
 	pods   map[store.Key]*corev1.Pod // as sent
 	things map[store.Key]string      // resourceVersion as sent
 	need   func(key store.Key, more int) int
+	marked int64 // revision of the newest mark that was sent
 }
 
 // look compares an object with what was sent of it and returns what to send.

@@ -195,9 +195,10 @@ func conditions(t *testing.T, kv store.KV) {
 
 func objectLease(t *testing.T, kv store.KV) {
 	s := running(t, kv, store.Options{})
-	id := mustGrant(t, kv, time.Second)
 	a := config("default", "a", 1)
-	rev := commit(t, s, store.Txn{Ops: []store.Op{{Verb: store.Create, Object: a, Lease: id}}})
+	_, rev := leased(t, kv, func(id store.LeaseID) (int64, error) {
+		return s.Commit(t.Context(), store.Txn{Ops: []store.Op{{Verb: store.Create, Object: a, Lease: id}}})
+	})
 	reach(t, s, rev)
 	w, err := s.Watch(t.Context(), api.ConfigMaps(), "", rev)
 	if err != nil {

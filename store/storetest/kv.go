@@ -13,7 +13,7 @@ import (
 
 // Patience bounds every wait of the suite. It is long because the machine may be
 // busy, and no test waits for it to pass.
-const Patience = 60 * time.Second
+const Patience = 2 * time.Minute
 
 // KV is the contract of a backend. open returns an empty one.
 func KV(t *testing.T, open func(testing.TB) store.KV) {

@@ -239,7 +239,7 @@ func receive[T any](t testing.TB, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("no %s", what)
 		panic("unreachable")
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"headway.dev/headway/internal/loopback"
 )
 
 func openForge(t *testing.T, c ForgeConfig) *Forge {
@@ -142,11 +144,7 @@ func TestForgeErrors(t *testing.T) {
 		}
 	}))
 	defer page.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := loopback.Reserve(t, 1)
 	sha256 := filepath.Join(t.TempDir(), "sha256")
 	if out, err := exec.Command("git", "init", "-q", "-b", "main", "--object-format=sha256", sha256).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -174,7 +172,7 @@ func TestForgeErrors(t *testing.T) {
 		"forbidden":         {config: ForgeConfig{URL: page.URL + "/forbidden"}, want: "authorization failed", class: ErrNotAllowed},
 		"status":            {config: ForgeConfig{URL: page.URL + "/broken"}, want: "status 502", class: ErrUnreachable},
 		"web page":          {config: ForgeConfig{URL: page.URL + "/html"}, want: "not a git repository"},
-		"unreachable":       {config: ForgeConfig{URL: "http://x:" + secret + "@" + closed.Addr().String() + "/a.git"}, want: "unreachable", class: ErrUnreachable},
+		"unreachable":       {config: ForgeConfig{URL: "http://x:" + secret + "@" + closed + "/a.git"}, want: "unreachable", class: ErrUnreachable},
 		"empty":             {config: ForgeConfig{URL: empty.url}, want: "empty", class: ErrNotFound},
 		"no such path":      {config: ForgeConfig{URL: filepath.Join(notGit, "none")}, want: "no such"},
 		"folder of no git":  {config: ForgeConfig{URL: notGit}, want: "not a git repository", class: ErrNotFound},

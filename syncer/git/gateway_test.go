@@ -151,7 +151,7 @@ func TestClientThatSendsNothingMore(t *testing.T) {
 // until waits for a condition that nothing signals.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

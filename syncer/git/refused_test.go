@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"headway.dev/headway/internal/loopback"
 )
 
 // The forge moves between its list of refs and our push.
@@ -100,11 +101,7 @@ func TestForgePushErrors(t *testing.T) {
 	bare := filepath.Join(s.root, "repo.git")
 	w.git("clone", "-q", "--bare", ".", bare)
 	url, _ := backend(t, s.root)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := loopback.Reserve(t, 1)
 	known := s.known(s.line(s.hostKey.PublicKey()))
 	foreign := filepath.Join(t.TempDir(), "foreign.git")
 	w.git("clone", "-q", "--bare", ".", foreign)
@@ -118,7 +115,7 @@ func TestForgePushErrors(t *testing.T) {
 		"wrong token":   {ForgeConfig{URL: strings.Replace(url, token, secret, 1)}, "authentication failed", ErrNotAllowed},
 		"may only read": {ForgeConfig{URL: strings.Replace(url, "writer", "reader", 1)}, "may not write to this repository", ErrNotAllowed},
 		"read-only key": {ForgeConfig{URL: "ssh://" + s.address + "/repo.git", SSHKey: s.reader, KnownHosts: known}, "marked as read only", ErrNotAllowed},
-		"unreachable":   {ForgeConfig{URL: "http://x:" + secret + "@" + closed.Addr().String() + "/a.git"}, "unreachable", ErrUnreachable},
+		"unreachable":   {ForgeConfig{URL: "http://x:" + secret + "@" + closed + "/a.git"}, "unreachable", ErrUnreachable},
 		"silent":        {ForgeConfig{URL: silent(t), Patience: 50 * time.Millisecond}, "nothing came", ErrUnreachable},
 		"no repository": {ForgeConfig{URL: strings.Replace(url, "repo.git", "none.git", 1)}, "no such repository", ErrNotFound},
 		"foreign":       {ForgeConfig{URL: foreign}, "dubious ownership", ErrNotAllowed},

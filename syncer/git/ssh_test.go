@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+	"headway.dev/headway/internal/loopback"
 )
 
 // sshServer is an ssh server on loopback that runs the git program of this machine
@@ -249,11 +250,7 @@ func TestForgeSSHErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := loopback.Reserve(t, 1)
 	shown := "ssh-ed25519 " + ssh.FingerprintSHA256(s.hostKey.PublicKey())
 	none := filepath.Join(t.TempDir(), "none")
 	changed := s.known("# one", s.line(other))
@@ -277,7 +274,7 @@ func TestForgeSSHErrors(t *testing.T) {
 		"not a key":         {ForgeConfig{SSHKey: garbage}, []string{"not a private key"}, nil},
 		"no repository":     {ForgeConfig{URL: "ssh://" + s.address + "/none.git"}, []string{"no such repository"}, ErrNotFound},
 		"empty":             {ForgeConfig{URL: "ssh://" + s.address + "/empty.git"}, []string{"empty"}, ErrNotFound},
-		"unreachable":       {ForgeConfig{URL: "ssh://" + closed.Addr().String() + "/a"}, []string{"unreachable"}, ErrUnreachable},
+		"unreachable":       {ForgeConfig{URL: "ssh://" + closed + "/a"}, []string{"unreachable"}, ErrUnreachable},
 		"silent":            {ForgeConfig{URL: "ssh://" + strings.TrimSuffix(strings.TrimPrefix(silent(t), "http://"), "/a.git") + "/a", Patience: 50 * time.Millisecond}, []string{"nothing came for 50ms"}, ErrUnreachable},
 		"not ssh":           {ForgeConfig{URL: "ssh://" + talking(t, "220 mail ready\r\n") + "/a"}, []string{"ssh: "}, ErrUnreachable},
 		"too large":         {ForgeConfig{MaxFetch: 10}, []string{"too large"}, nil},

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"reflect"
 
+	"headway.dev/headway/api"
 	"headway.dev/headway/syncer/live/splice"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -23,6 +25,7 @@ const secretNote = "differs; the values of Secrets are not written"
 // edits make doc, a document as it stands in a file or comes from kustomize, say
 // what is live. It is an error when doc is not what the manifest was read from.
 func (d *Drift) edits(doc map[string]any) (edits []splice.Edit, err error) {
+	declared := d.declaredBy(doc)
 	for _, f := range d.Fields {
 		if f.Hidden {
 			of := hiddenEdits(f, doc)
@@ -32,12 +35,24 @@ func (d *Drift) edits(doc map[string]any) (edits []splice.Edit, err error) {
 			edits = append(edits, of...)
 			continue
 		}
-		if v, ok := splice.Lookup(doc, f.Path); !ok || !reflect.DeepEqual(v, f.Declared) {
+		if v, ok := splice.Lookup(declared, f.Path); !ok || !reflect.DeepEqual(v, f.Declared) {
 			return nil, fmt.Errorf("it does not declare %s there as the manifest does", f.Name())
 		}
 		edits = append(edits, splice.Edit{Path: f.Path, Value: f.Live, Delete: f.Missing})
 	}
 	return edits, nil
+}
+
+// declaredBy is what a document declares as the manifest has it: without nulls and
+// what else means nothing where it stands. It is nil when doc cannot be decoded.
+func (d *Drift) declaredBy(doc map[string]any) map[string]any {
+	doc = runtime.DeepCopyJSON(doc)
+	doc["apiVersion"], doc["kind"] = d.Manifest.Kind.GroupVersion().String(), d.Manifest.Kind.Kind // an item of a list need not say it
+	read, _ := api.DecodeObject(doc, func(string) api.Place { return api.Place{} }, api.DecodeOptions{})
+	if len(read) != 1 {
+		return nil
+	}
+	return read[0].Declared
 }
 
 // hiddenEdits finds where a field of a Secret stands: what the manifest has in

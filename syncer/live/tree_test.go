@@ -287,6 +287,41 @@ func TestTreeWritesWhatItCan(t *testing.T) {
 	}
 }
 
+// TestTreeOfAFileWithoutALineEnd writes what is live of a file that ends inside a
+// block text, and ends as it did.
+func TestTreeOfAFileWithoutALineEnd(t *testing.T) {
+	f := files{"a.yaml": strings.TrimSuffix(config, "\n")}
+	for what, tt := range map[string]struct {
+		edit func(*corev1.ConfigMap)
+		want string
+	}{
+		"all is gone":      {func(c *corev1.ConfigMap) { c.Data = nil }, strings.Split(config, "data:\n")[0]},
+		"the text is gone": {func(c *corev1.ConfigMap) { delete(c.Data, "app.conf") }, strings.Split(config, "  # the file")[0]},
+		"another text":     {func(c *corev1.ConfigMap) { c.Data["app.conf"] = "a=3\n" }, strings.Split(config, "    a=1")[0] + "    a=3"},
+		"without an end":   {func(c *corev1.ConfigMap) { c.Data["app.conf"] = "a=3" }, strings.Split(config, "|")[0] + "|-\n    a=3"},
+		"another value":    {func(c *corev1.ConfigMap) { c.Data["mode"] = "slow" }, strings.ReplaceAll(f["a.yaml"], "fast", "slow")},
+	} {
+		const name = "ConfigMap default/settings"
+		changed := written(t, f, nil, map[string]api.Object{name: changedIn(t, f, nil, name, tt.edit)})
+		if got := strings.TrimSuffix(string(changed["a.yaml"]), "\n"); got != strings.TrimSuffix(tt.want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", what, got, tt.want)
+		}
+	}
+}
+
+// TestTreeOfWhatMeansNothing writes a value that holds nulls, and ports that ask to be
+// given a number: the manifest has neither.
+func TestTreeOfWhatMeansNothing(t *testing.T) {
+	f := files{
+		"rs.yaml":      "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: rs}\nspec:\n  selector:\n    matchLabels: {a: b}\n  template:\n    metadata:\n      creationTimestamp: null\n      labels: {a: b}\n    spec:\n      nodeSelector: null\n      containers:\n      - {name: c, image: i, command: null}\n",
+		"service.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec:\n  clusterIP: \"\"\n  ports:\n  - {name: a, port: 80, nodePort: 0}\n  - {name: b, port: 81}\n",
+	}
+	written(t, f, nil, map[string]api.Object{
+		"ReplicaSet default/rs": changedIn(t, f, nil, "ReplicaSet default/rs", func(r *appsv1.ReplicaSet) { r.Spec.Template = corev1.PodTemplateSpec{} }),
+		"Service default/s":     changedIn(t, f, nil, "Service default/s", func(s *corev1.Service) { slices.Reverse(s.Spec.Ports) }),
+	})
+}
+
 // broken is a tree that cannot be read now.
 type broken struct{ files }
 

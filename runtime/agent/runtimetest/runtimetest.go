@@ -34,7 +34,7 @@ type Machine struct {
 }
 
 // patience is what a test waits for an event of the machine.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // Run runs the suite. Each test gets a machine of its own, or a clean one.
 func Run(t *testing.T, open func(t *testing.T) Machine) {
@@ -47,7 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) Machine) {
 		{"nothing there", nothingThere},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			test.run(&bench{T: t, Machine: open(t), ctx: ctx})
 		})
@@ -226,11 +226,7 @@ func exit(b *bench) {
 func stop(b *bench) {
 	p := b.pod(b.Sleep)
 	c := b.start(p, 0)
-	began := time.Now()
-	b.must(b.Runtime.StopContainer(b.ctx, c.ID, 15*time.Second))
-	if time.Since(began) > 10*time.Second {
-		b.Fatal("it waited for the whole grace")
-	}
+	b.must(b.Runtime.StopContainer(b.ctx, c.ID, time.Hour)) // longer than the test may take
 	s := b.state(b.Runtime, p.UID)
 	if s.Containers[0].Phase != agent.Exited {
 		b.Fatalf("stopped, but %+v", s)

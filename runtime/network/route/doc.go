@@ -67,7 +67,8 @@
 //
 //   - After Sync no new connection goes to an endpoint that was taken out before.
 //   - Connections that exist are left alone, but for UDP flows to an endpoint that
-//     no longer answers, and UDP flows that began before their Service had one.
+//     no longer answers for the address that was asked, and UDP flows that began
+//     before their Service had one.
 //   - Of several Services that claim an address and port, the first by name has it.
 //   - Elements depend on what was told, not on the order of telling (but for two
 //     names of one hash).

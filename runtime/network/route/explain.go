@@ -3,6 +3,7 @@ package route
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func (r *Router) Explain(namespace, service, port string) (Path, error) {
 	r.mu.Unlock()
 
 	spec := &in.service.Spec
-	p.step("service", describe(in.service)...)
+	p.step("service", describe(in)...)
 	if !routed(in.service) {
 		return p.unrouted(spec), nil
 	}
@@ -85,6 +86,9 @@ func (r *Router) Explain(namespace, service, port string) (Path, error) {
 	p.step("address", fmt.Sprintf("%s/%s", target{ip, k.c}, protocolName(k.b)))
 	eps := endpoints(in, sp)
 	chosen := p.choose(in, eps)
+	if to := nowhere(chosen, r.cfg.Services); to != "" {
+		p.stop("endpoint %s is the address of a Service, and a Service leads to no other Service: give the addresses of its pods, or use type ExternalName", to)
+	}
 	if !synced {
 		p.step("kernel", "changes wait to be written")
 	}
@@ -94,7 +98,8 @@ func (r *Router) Explain(namespace, service, port string) (Path, error) {
 	return p, nil
 }
 
-func describe(s *corev1.Service) []string {
+func describe(in input) []string {
+	s := in.service
 	kind := s.Spec.Type
 	if kind == "" {
 		kind = corev1.ServiceTypeClusterIP
@@ -115,7 +120,11 @@ func describe(s *corev1.Service) []string {
 		out = append(out, line)
 	}
 	for _, a := range outsideAddresses(s) {
-		out = append(out, "also at "+addrOf(a).String())
+		line := "also at " + addrOf(a).String()
+		if in.takes(a) {
+			line = "not at " + addrOf(a).String() + ": it is an address of a pod or of a Service"
+		}
+		out = append(out, line)
 	}
 	return out
 }
@@ -184,6 +193,17 @@ func (p *Path) choose(in input, eps []endpoint) []endpoint {
 		p.stop("no endpoint is ready: connections are refused")
 	}
 	return chosen
+}
+
+// nowhere names the chosen endpoint that is a cluster IP: a packet is led once, so
+// that one leads nobody further.
+func nowhere(chosen []endpoint, services netip.Prefix) string {
+	for _, e := range chosen {
+		if services.Contains(addrOf(e.addr)) {
+			return e.target.String()
+		}
+	}
+	return ""
 }
 
 func (e endpoint) describe() string {

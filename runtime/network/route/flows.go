@@ -11,7 +11,8 @@ import (
 // flows are the connections, as far as UDP has any, that the kernel would still
 // send by decisions that no longer hold.
 type flows struct {
-	silent map[target]bool // to targets that no longer answer
+	silent map[road]bool   // to targets that no longer answer for this address
+	gone   map[target]bool // to targets of an earlier process that answer for none
 	fresh  map[key]bool    // to addresses that led nowhere before
 }
 
@@ -19,20 +20,25 @@ type flows struct {
 // member that is removed may be what an earlier process routed UDP to.
 func (f *flows) note(c *change, w *wanted, compared bool) {
 	if f.silent == nil {
-		f.silent, f.fresh = map[target]bool{}, map[key]bool{}
+		f.silent, f.gone, f.fresh = map[road]bool{}, map[target]bool{}, map[key]bool{}
 	}
-	for t := range w.silent {
-		f.silent[t] = true
+	for r := range w.silent {
+		f.silent[r] = true
 	}
 	clear(w.silent)
 	for _, e := range c.remove {
 		if compared && e.key.set == members {
-			f.silent[target{e.val.a, e.val.b}] = true
+			f.gone[target{e.val.a, e.val.b}] = true
 		}
 	}
-	for t := range f.silent {
-		if w.serving[t] > 0 {
-			delete(f.silent, t)
+	for r := range f.silent {
+		if w.serving[r] > 0 {
+			delete(f.silent, r)
+		}
+	}
+	for t := range f.gone {
+		if w.answers[t] > 0 {
+			delete(f.gone, t)
 		}
 	}
 	for _, e := range c.add {
@@ -48,7 +54,7 @@ func (f *flows) note(c *change, w *wanted, compared bool) {
 
 // delete removes those flows. They are kept for another try when that fails.
 func (f *flows) delete() error {
-	if len(f.silent)+len(f.fresh) == 0 {
+	if len(f.silent)+len(f.gone)+len(f.fresh) == 0 {
 		return nil
 	}
 	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, syscall.AF_INET, f)
@@ -56,6 +62,7 @@ func (f *flows) delete() error {
 		return fmt.Errorf("delete stale UDP flows: %w", err)
 	}
 	clear(f.silent)
+	clear(f.gone)
 	clear(f.fresh)
 	return nil
 }
@@ -73,8 +80,9 @@ func (f *flows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	}
 	asked := target{word(to.Unmap()), uint32(flow.Forward.DstPort)}
 	answers := target{word(from.Unmap()), uint32(flow.Reverse.SrcPort)}
+	byAddress, byPort := key{inner, asked.addr, udp, asked.port}, key{innerPorts, udp, asked.port, 0}
 	if asked != answers {
-		return f.silent[answers]
+		return f.gone[answers] || f.silent[road{byAddress, answers}] || f.silent[road{byPort, answers}]
 	}
-	return f.fresh[key{inner, asked.addr, udp, asked.port}] || f.fresh[key{innerPorts, udp, asked.port, 0}]
+	return f.fresh[byAddress] || f.fresh[byPort]
 }

@@ -27,6 +27,17 @@ func (t target) compare(o target) int {
 	return cmp.Or(cmp.Compare(t.addr, o.addr), cmp.Compare(t.port, o.port))
 }
 
+// road is where UDP that was sent to an address of a Service, inner or innerPorts,
+// goes.
+type road struct {
+	from key
+	to   target
+}
+
+func (r road) compare(o road) int {
+	return cmp.Or(entry{key: r.from}.compare(entry{key: o.from}), r.to.compare(o.to))
+}
+
 // endpoint is a target and what its slices say of it.
 type endpoint struct {
 	target
@@ -41,6 +52,13 @@ type input struct {
 	slices  []*discoveryv1.EndpointSlice
 	dropped map[netip.Addr]bool
 	node    string
+	taken   [2]netip.Prefix // where a Service has no address from outside
+}
+
+// takes reports whether an address is a pod's or a cluster IP, and so none that a
+// Service can be reached at from outside.
+func (in *input) takes(addr uint32) bool {
+	return slices.ContainsFunc(in.taken[:], func(p netip.Prefix) bool { return p.Contains(addrOf(addr)) })
 }
 
 // entry is one element that a Service wants.
@@ -57,10 +75,10 @@ func (k key) compare(o key) int {
 
 // outcome is what a Service wants.
 type outcome struct {
-	entries    []entry  // sorted
-	serving    []target // UDP targets that answer, sorted
-	local      int      // addresses of this node that get connections
-	healthPort int32    // where the number of those is asked for; 0: nowhere
+	entries    []entry // sorted
+	serving    []road  // to UDP targets that answer, sorted
+	local      int     // addresses of this node that get connections
+	healthPort int32   // where the number of those is asked for; 0: nowhere
 }
 
 // plan decides what a Service wants. ids gives groups and members their numbers.
@@ -77,7 +95,7 @@ func plan(in input, ids *numbers) outcome {
 		entries = append(entries, entry{k, v})
 	}
 	slices.SortFunc(entries, entry.compare)
-	slices.SortFunc(p.serving, target.compare)
+	slices.SortFunc(p.serving, road.compare)
 	out := outcome{entries: entries, serving: slices.Compact(p.serving), local: len(p.here)}
 	if in.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		out.healthPort = in.service.Spec.HealthCheckNodePort
@@ -94,7 +112,7 @@ type planner struct {
 	input
 	ids     *numbers
 	want    map[key]value
-	serving []target
+	serving []road
 	here    map[uint32]bool // addresses of this node that get connections
 }
 
@@ -142,14 +160,21 @@ func (p *planner) port(port *corev1.ServicePort) {
 		p.here[e.addr] = true
 	}
 	asked := func(s set, addr uint32) key { return key{s, addr, proto, uint32(port.Port)} }
+	var ways []key
 	if ip, ok := parse4(spec.ClusterIP); ok {
+		ways = append(ways, asked(inner, ip))
 		p.lead(asked(inner, ip), asked(refused, ip), inside(), reject)
 	}
 	for _, ip := range outsideAddresses(p.service) {
+		if p.takes(ip) {
+			continue
+		}
+		ways = append(ways, asked(inner, ip))
 		p.lead(asked(inner, ip), asked(refused, ip), everywhere(), reject)
 		p.lead(asked(outer, ip), asked(refused, ip), outside(), verdictWithout(some))
 	}
 	if n := uint32(port.NodePort); n != 0 {
+		ways = append(ways, key{innerPorts, proto, n, 0})
 		refuse := key{refusedPorts, proto, n, 0}
 		p.lead(key{innerPorts, proto, n, 0}, refuse, everywhere(), reject)
 		p.lead(key{outerPorts, proto, n, 0}, refuse, outside(), verdictWithout(some))
@@ -164,7 +189,9 @@ func (p *planner) port(port *corev1.ServicePort) {
 			p.put(key{remotes, e.addr, proto, e.port}, value{})
 		}
 		if proto == udp && (e.ready || e.serving) {
-			p.serving = append(p.serving, e.target)
+			for _, from := range ways {
+				p.serving = append(p.serving, road{from, e.target})
+			}
 		}
 	}
 }

@@ -348,7 +348,8 @@ func TestDestroyLeavesNothing(t *testing.T) {
 
 func state(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("sh", "-ec", "nft list ruleset; ip route show table all | grep -v ff00; ip rule").CombinedOutput()
+	// The kernel gives each interface its link-local addresses when it likes.
+	out, err := exec.Command("sh", "-ec", "nft list ruleset; ip route show table all | grep -v -e ff00 -e fe80; ip rule").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -396,6 +397,8 @@ func TestExplain(t *testing.T) {
 	has(explain("web", ""), "STOPS", "no endpoint is ready", "refused { 10.43.0.10 . tcp . 80 } : goto turn-away")
 	l.set(testService("web", "10.43.0.10", insideLocal), ready(a.ip, elsewhere))
 	has(explain("web", ""), "STOPS", "no endpoint is on this node", "internalTrafficPolicy")
+	l.set(testService("web", "10.43.0.10", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"10.43.0.11"} }), ready("10.43.0.12", elsewhere))
+	has(explain("web", ""), "STOPS", "10.43.0.12:8080 is the address of a Service", "not at 10.43.0.11: it is an address of a pod or of a Service")
 	l.set(testService("web", "None"))
 	has(explain("web", ""), "headless", "endpoints' own addresses")
 }

@@ -26,8 +26,12 @@ type Config struct {
 	// Services is the range of cluster IPs. What of it leads nowhere is refused,
 	// and the node itself gets a route to it by the bridge. Zero: neither.
 	Services netip.Prefix
-	Period   time.Duration // of looking at the kernel again; zero: 10 s
-	Log      *slog.Logger
+	// Pods is the network of this node's pods. No Service is led to by an address
+	// of it or of Services that it names as one from outside: that would take what
+	// is sent to a pod, or to another Service. Zero: it is not known.
+	Pods   netip.Prefix
+	Period time.Duration // of looking at the kernel again; zero: 10 s
+	Log    *slog.Logger
 }
 
 // Router keeps the kernel's routes to Services. Methods may be called at once
@@ -64,7 +68,7 @@ type service struct {
 	object  *corev1.Service
 	slices  map[string]*discoveryv1.EndpointSlice
 	entries []entry
-	serving []target
+	serving []road
 }
 
 // use is how often the slices of a Service have an address.
@@ -260,7 +264,7 @@ func (r *Router) settle() {
 
 func (r *Router) input(n name) input {
 	s := r.state[n]
-	in := input{name: n, service: s.object, dropped: r.dropped, node: r.cfg.Node}
+	in := input{name: n, service: s.object, dropped: r.dropped, node: r.cfg.Node, taken: [2]netip.Prefix{r.cfg.Services, r.cfg.Pods}}
 	for _, slice := range s.slices {
 		in.slices = append(in.slices, slice)
 	}

@@ -16,8 +16,9 @@ type wanted struct {
 	chains   map[value]bool  // made chains that may have come or gone
 	made     map[value]bool  // made chains that the kernel has
 	idle     map[value]bool  // those of them that nothing leads to
-	serving  map[target]int  // how many Services have it as a UDP target that answers
-	silent   map[target]bool // UDP targets that stopped answering
+	serving  map[road]int    // how many Services have it to a target that answers
+	answers  map[target]int  // how many roads lead to a UDP target
+	silent   map[road]bool   // those that lead to it no more
 }
 
 // claim is a Service's wish for an element. Of several for one key the Service
@@ -31,7 +32,7 @@ func newWanted() *wanted {
 	return &wanted{
 		elements: map[key]claim{}, others: map[key][]claim{}, sizes: map[value]int{},
 		before: map[key]*value{}, lagging: map[key]value{}, chains: map[value]bool{}, made: map[value]bool{}, idle: map[value]bool{},
-		serving: map[target]int{}, silent: map[target]bool{},
+		serving: map[road]int{}, answers: map[target]int{}, silent: map[road]bool{},
 	}
 }
 
@@ -134,16 +135,20 @@ func (w *wanted) use(v value, n int) {
 	}
 }
 
-// serve exchanges the UDP targets of a Service that answer.
-func (w *wanted) serve(old, new []target) {
-	for _, t := range new {
-		w.serving[t]++
-		delete(w.silent, t)
+// serve exchanges the roads of a Service.
+func (w *wanted) serve(old, new []road) {
+	for _, r := range new {
+		w.serving[r]++
+		w.answers[r.to]++
+		delete(w.silent, r)
 	}
-	for _, t := range old {
-		if w.serving[t]--; w.serving[t] == 0 {
-			delete(w.serving, t)
-			w.silent[t] = true
+	for _, r := range old {
+		if w.serving[r]--; w.serving[r] == 0 {
+			delete(w.serving, r)
+			w.silent[r] = true
+		}
+		if w.answers[r.to]--; w.answers[r.to] == 0 {
+			delete(w.answers, r.to)
 		}
 	}
 }

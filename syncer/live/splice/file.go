@@ -172,13 +172,6 @@ func rewrite(t api.Text, old any, todo *change, quoted bool) ([]byte, error) {
 		if old, err = read(text); err != nil {
 			return nil, fmt.Errorf("the edited text: %w", err)
 		}
-		if !equal(old, want) && text[len(text)-1] != '\n' {
-			// A block text at the end needs the line end that the file lacks.
-			ended := append(text, e.w.nl...)
-			if v, err := read(ended); err == nil && equal(v, want) {
-				return ended, nil
-			}
-		}
 		if len(lost) == 0 {
 			todo = diff(old, want)
 		}
