@@ -41,21 +41,13 @@ func New(cfg Config) *reconcile.Loop {
 	c := &controller{Config: cfg,
 		events: &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: "controllermanager", Log: cfg.Log}}
 	watches := []reconcile.Watch{reconcile.Itself(api.PodDisruptionBudgets()), {Resource: api.Pods(), Keys: c.ofPod}}
-	for _, gr := range []schema.GroupResource{api.Deployments(), api.ReplicaSets(), statefulSets(), replicationControllers()} {
+	for _, gr := range []schema.GroupResource{api.Deployments(), api.ReplicaSets(), api.StatefulSets(), api.ReplicationControllers()} {
 		watches = append(watches, reconcile.Watch{Resource: gr, Keys: c.ofOwner})
 	}
 	return reconcile.New(reconcile.Config{
 		Name: "disruption", Reconciler: c, Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics, Watches: watches,
 		List: func() []reconcile.Key { return reconcile.Keys(cfg.Store, api.PodDisruptionBudgets()) },
 	})
-}
-
-func statefulSets() schema.GroupResource {
-	return schema.GroupResource{Group: "apps", Resource: "statefulsets"}
-}
-
-func replicationControllers() schema.GroupResource {
-	return schema.GroupResource{Resource: "replicationcontrollers"}
 }
 
 // ofPod wakes the budgets that select the pod, or did.
