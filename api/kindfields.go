@@ -47,6 +47,16 @@ func objectRules(k Kind) []FieldRule {
 		return endpointsRules()
 	case "EndpointSlice":
 		return endpointSliceRules()
+	case "LimitRange":
+		return slices.Concat(acted("spec.limits[].", "type"), amounts("spec.limits[].", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio"))
+	case "ResourceQuota":
+		const noClasses = "claims have no attribute classes"
+		scopes := []string{"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"}
+		return slices.Concat(amounts("spec.", "hard"), only("spec.scopes[]", noClasses, scopes...),
+			only("spec.scopeSelector.matchExpressions[].scopeName", noClasses, scopes...),
+			acted("spec.scopeSelector.matchExpressions[].", "operator values[]"))
+	case "PodDisruptionBudget":
+		return append(acted("spec.", "minAvailable maxUnavailable unhealthyPodEvictionPolicy"), selector("spec.selector")...)
 	case "Pod":
 		return podAt("spec")
 	case "ReplicaSet":

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -101,6 +102,8 @@ var table = sync.OnceValue(func() []Kind {
 		k("", "Event", "events", &corev1.Event{}),
 		k("", "Service", "services", &corev1.Service{}, declared),
 		k("", "Endpoints", "endpoints", &corev1.Endpoints{}, declared),
+		k("", "LimitRange", "limitranges", &corev1.LimitRange{}, declared),
+		k("", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, declared),
 		k("", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, declared),
 		k("apps", "ReplicaSet", "replicasets", &appsv1.ReplicaSet{}, declared),
 		k("apps", "Deployment", "deployments", &appsv1.Deployment{}, declared),
@@ -110,6 +113,7 @@ var table = sync.OnceValue(func() []Kind {
 		k("batch", "Job", "jobs", &batchv1.Job{}, declared),
 		k("batch", "CronJob", "cronjobs", &batchv1.CronJob{}, declared),
 		k("discovery.k8s.io", "EndpointSlice", "endpointslices", &discoveryv1.EndpointSlice{}, declared),
+		k("policy", "PodDisruptionBudget", "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, declared),
 		k("coordination.k8s.io", "Lease", "leases", &coordinationv1.Lease{}),
 		k(Group, "Source", "sources", &Source{}, cluster),
 		k(Group, "GitRef", "gitrefs", &GitRef{}, cluster),

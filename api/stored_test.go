@@ -33,16 +33,13 @@ func storedCases() map[string]storedCase {
 	binding := "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: ServiceAccount, name: a, namespace: default}]\n"
 	noName := map[string]string{"kind: ClusterRole, → kind: Nobody,": `roleRef.kind: Unsupported value: "Nobody"`}
 	return map[string]storedCase{
-		"LimitRange":               {"apiVersion: v1\nkind: LimitRange\nmetadata: {name: a}\nspec: {limits: [{type: Container, max: {cpu: 2}}]}\n", map[string]string{"max: { → min: {cpu: 3}, max: {": "spec.limits[0].min[cpu]: Invalid value"}},
 		"PersistentVolume":         {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}\n", map[string]string{"[ReadWriteOnce] → [Sometimes]": "spec.accessModes: Unsupported value"}},
 		"PersistentVolumeClaim":    {"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n", map[string]string{"{storage: 1Gi} → {}": "spec.resources[storage]: Required value"}},
-		"ResourceQuota":            {"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: a}\nspec: {hard: {pods: 4}}\n", map[string]string{"pods: 4 → pods: -4": "spec.hard[pods]: Invalid value"}},
 		"CustomResourceDefinition": {"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: as.example.org}\nspec:\n  group: example.org\n  names: {plural: as, kind: A}\n  scope: Namespaced\n  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}]\n", map[string]string{"plural: as → plural: bs": `metadata.name: Invalid value: "as.example.org": must be spec.names.plural+"."+spec.group`, "{type: object, x- → {type: any, x-": "Unsupported value", "storage: true → storage: false": "spec.versions: Invalid value"}},
 		"HorizontalPodAutoscaler":  {"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\nspec:\n  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}\n  minReplicas: 1\n  maxReplicas: 3\n  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]\n", map[string]string{"maxReplicas: 3 → maxReplicas: 0": "spec.maxReplicas: ", "minReplicas: 1 → minReplicas: 0": "spec.minReplicas: Invalid value: 0", "kind: Deployment, → kind: '',": "spec.scaleTargetRef.kind: Required value"}},
 		"Ingress":                  {"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\nspec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}\n", map[string]string{"path: / → path: x": "spec.rules[0].http.paths[0].path: Invalid value"}},
 		"IngressClass":             {"apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: example.org/a}\n", map[string]string{"example.org/a → a": "spec.controller: Invalid value"}},
 		"NetworkPolicy":            {"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n", map[string]string{"[Ingress] → [Sometimes]": "spec.policyTypes[0]: Unsupported value"}},
-		"PodDisruptionBudget":      {"apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: a}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: a}}}\n", map[string]string{"maxUnavailable: 1 → maxUnavailable: -1": "spec.maxUnavailable: Invalid value"}},
 		"ClusterRole":              {rbac + "kind: ClusterRole\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
 		"ClusterRoleBinding":       {rbac + "kind: ClusterRoleBinding\nmetadata: {name: a}\n" + binding, noName},
 		"Role":                     {rbac + "kind: Role\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
@@ -124,7 +121,7 @@ func TestStoredKindsThatMustBeAllowed(t *testing.T) {
 		}
 	}
 	slices.Sort(asked)
-	want := []string{"Ingress", "LimitRange", "NetworkPolicy", "PersistentVolumeClaim", "ResourceQuota"}
+	want := []string{"Ingress", "NetworkPolicy", "PersistentVolumeClaim"}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for: %v, want %v", asked, want)
 	}
@@ -202,7 +199,7 @@ func TestConfigAllowStored(t *testing.T) {
 	compare(t, problems, []string{"3: allowStored[0]: must be a string, not a number: put it in quotes"})
 	_, problems = api.DecodeConfig(".headway.yaml", []byte(configHead+`allowStored:
 - networkpolicy
-- RessourceQuota
+- PersistentVolumeClam
 - hunter2 secret
 - Certificate.
 - TokenReview
@@ -211,7 +208,7 @@ func TestConfigAllowStored(t *testing.T) {
 `))
 	compare(t, problems, []string{
 		"4: allowStored[0]: is no kind of Kubernetes: did you mean NetworkPolicy?",
-		"5: allowStored[1]: is no kind of Kubernetes: did you mean ResourceQuota?",
+		"5: allowStored[1]: is no kind of Kubernetes: did you mean PersistentVolumeClaim?",
 		"6: allowStored[2]: must be a kind such as NetworkPolicy",
 		"7: allowStored[3]: must be a kind such as NetworkPolicy",
 		"8: allowStored[4]: TokenReview cannot be kept: a question to the API",

@@ -4,7 +4,6 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -42,16 +41,13 @@ func storedKinds() []Kind {
 		noGrants = "it grants nothing: an administrator's certificate may do all, and nobody else anything"
 	)
 	return []Kind{
-		k("v1", "LimitRange", "limitranges", &corev1.LimitRange{}, "containers have the requests and limits of their manifests only", "a container without limits may take all that its node has"),
 		cluster(k("v1", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, "no claim is bound to it", "")),
 		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
-		k("v1", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, "namespaces have no limits", "what it bounds is unbounded"),
 		cluster(k("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", &apiextensionsv1.CustomResourceDefinition{}, "objects of the kind that it defines are not served, and a commit that has one is judged for it", "")),
 		k("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}, "its workload runs with the replicas that the manifest says", ""),
 		k("networking.k8s.io/v1", "Ingress", "ingresses", &networkingv1.Ingress{}, "requests are not routed by their host and path", "nobody reaches what it opens (a Service of type LoadBalancer or NodePort is reached)"),
 		cluster(k("networking.k8s.io/v1", "IngressClass", "ingressclasses", &networkingv1.IngressClass{}, "it only says who serves an Ingress, which is not served", "")),
 		k("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", &networkingv1.NetworkPolicy{}, "traffic between pods is not filtered", "what it forbids passes"),
-		k("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, "no pod is evicted for maintenance, so there is nothing to hold back", ""),
 		cluster(k(rbac, "ClusterRole", "clusterroles", &rbacv1.ClusterRole{}, noGrants, "")),
 		cluster(k(rbac, "ClusterRoleBinding", "clusterrolebindings", &rbacv1.ClusterRoleBinding{}, noGrants, "")),
 		k(rbac, "Role", "roles", &rbacv1.Role{}, noGrants, ""),

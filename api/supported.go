@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -139,6 +140,9 @@ func Unsupported(obj Object) field.ErrorList {
 	}
 	var u unsupported
 	u.walk(ruleTrees()[k.Kind], nil, doc)
+	if q, ok := obj.(*corev1.ResourceQuota); ok {
+		u.errs = append(u.errs, uncounted(q)...)
+	}
 	return u.errs
 }
 

@@ -41,18 +41,18 @@ func TestStoredKinds(t *testing.T) {
 	const policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: deny}\nspec:\n  podSelector: {matchLabels: {app: web}}\n  policyTypes: [Ingress]\n"
 	const certificate = "apiVersion: cert-manager.io/v1\nkind: Certificate\nmetadata: {name: web}\nspec: {secretName: web}\n"
 	files := map[string]string{
-		"rbac.yaml": rbacSet,
-		"pdb.yaml":  "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\nspec:\n  minAvailable: 1\n  selector: {matchLabels: {app: web}}\n",
+		"rbac.yaml":  rbacSet,
+		"class.yaml": "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: fast}\nprovisioner: example.org/fast\n",
 	}
-	_, printed := c.deploy("roles and a budget", files)
+	_, printed := c.deploy("roles and a class", files)
 	contains(t, "the push", printed,
-		"warning: pdb.yaml:2:1: kind: PodDisruptionBudget is stored, not enforced by this version",
+		"warning: class.yaml:2:1: kind: StorageClass is stored, not enforced by this version",
 		"warning: rbac.yaml:6:1: kind: Role is stored, not enforced by this version",
 		"kind: ClusterRole is stored, not enforced by this version", "kind: RoleBinding is stored")
 	if strings.Contains(printed, "ServiceAccount is stored") {
 		t.Errorf("the push warns of a ServiceAccount:\n%s", printed)
 	}
-	contains(t, "kubectl get", c.kubectl("get", "role,rolebinding,clusterrole,pdb", "-o", "wide"), "role.rbac.authorization.k8s.io/reader", "Role/reader", "default/reader", "clusterrole.rbac.authorization.k8s.io/node-reader", "poddisruptionbudget.policy/web", "MIN AVAILABLE")
+	contains(t, "kubectl get", c.kubectl("get", "role,rolebinding,clusterrole,storageclass", "-o", "wide"), "role.rbac.authorization.k8s.io/reader", "Role/reader", "default/reader", "clusterrole.rbac.authorization.k8s.io/node-reader", "storageclass.storage.k8s.io/fast", "PROVISIONER")
 	contains(t, "kubectl describe", c.kubectl("describe", "role", "reader"), "configmaps", "[get list]")
 
 	// A guard that does not hold, and an object of nobody's kind.
@@ -93,8 +93,8 @@ func TestStoredKinds(t *testing.T) {
 	}
 
 	// By hand it is warned of, too.
-	if out, err = c.tryKubectl("create", "quota", "small", "--hard=pods=2", "--warnings-as-errors"); err == nil {
+	if out, err = c.tryKubectl("create", "role", "small", "--verb=get", "--resource=pods", "--warnings-as-errors"); err == nil {
 		t.Errorf("no warning:\n%s", out)
 	}
-	contains(t, "kubectl create", out, "Warning: ResourceQuota is stored, not enforced by this version")
+	contains(t, "kubectl create", out, "Warning: Role is stored, not enforced by this version")
 }

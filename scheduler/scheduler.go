@@ -74,7 +74,7 @@ func newLoop(cfg Config, batch int) *reconcile.Loop {
 			{Resource: api.Nodes(), Keys: s.ofNode},
 			{Resource: api.Leases(), Keys: s.ofLease},
 			{Resource: api.Namespaces(), Keys: s.ofNamespace},
-			{Resource: budgets(), Keys: s.ofBudget},
+			{Resource: api.PodDisruptionBudgets(), Keys: s.ofBudget},
 		},
 	})
 }

@@ -9,14 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
-
-// budgets are the PodDisruptionBudgets.
-func budgets() schema.GroupResource {
-	return schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}
-}
 
 // bound is a bind of ours that the cache may not show yet.
 type bound struct {
@@ -225,7 +219,7 @@ func (v *view) nominate(key store.Key) {
 }
 
 func readBudgets(r store.Reader) (out []*budget) {
-	for _, obj := range r.List(budgets(), "") {
+	for _, obj := range r.List(api.PodDisruptionBudgets(), "") {
 		pdb, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			continue

@@ -45,7 +45,7 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"v1 namespaces", "v1 namespaces/status", "v1 namespaces/finalize", "v1 nodes", "v1 nodes/status", "v1 pods", "v1 pods/status", "v1 pods/log",
+		"v1 namespaces", "v1 namespaces/status", "v1 namespaces/finalize", "v1 nodes", "v1 nodes/status", "v1 pods", "v1 pods/status", "v1 pods/log", "v1 pods/eviction",
 		"v1 configmaps", "v1 secrets", "v1 serviceaccounts", "v1 events", "apps/v1 deployments", "apps/v1 deployments/status", "apps/v1 deployments/scale",
 		"apps/v1 replicasets", "apps/v1 replicasets/scale", "batch/v1 jobs", "batch/v1 jobs/status", "batch/v1 cronjobs", "coordination.k8s.io/v1 leases",
 		"events.k8s.io/v1 events", "authorization.k8s.io/v1 selfsubjectaccessreviews",
@@ -54,7 +54,7 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("discovery lacks %s", want)
 		}
 	}
-	for _, absent := range []string{"v1 pods/eviction", "v1 pods/binding", "v1 serviceaccounts/token", "v1 bindings", "apps/v1 deployments/rollback"} {
+	for _, absent := range []string{"v1 pods/binding", "v1 serviceaccounts/token", "v1 bindings", "apps/v1 deployments/rollback"} {
 		if have[absent] {
 			t.Errorf("discovery offers %s", absent)
 		}

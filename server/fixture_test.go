@@ -48,7 +48,7 @@ func start(t *testing.T, window int, change func(*Config)) *fixture {
 	f := &fixture{t: t, kv: memory.New()}
 	services, err := admission.NewServices(admission.DefaultServiceCIDR)
 	must(t, err)
-	f.store = store.New(f.kv, store.Options{Seal: []byte(strings.Repeat("s", store.SealKeyBytes)), Window: window, Allocate: services.Allocate})
+	f.store = store.New(f.kv, store.Options{Seal: []byte(strings.Repeat("s", store.SealKeyBytes)), Window: window, Allocate: services.Allocate, Bounds: store.Bounds{Limit: admission.Limit, Charge: admission.Charge}})
 	ctx, cancel := context.WithCancel(context.Background())
 	must(t, f.store.Load(ctx))
 	followed := make(chan error, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
@@ -75,6 +76,9 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 		facts.PriorityClasses = g.store.List(api.PriorityClasses(), "")
 	}
 	admitted, err := admission.Admit(r, facts)
+	if err == nil && r.Verb != admission.Delete {
+		admitted, err = g.bounded(admitted, r, a.IsDryRun())
+	}
 	if err != nil || admitted == r.Object || r.Verb == admission.Delete {
 		return err
 	}
@@ -82,6 +86,34 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 		return apierrors.NewInternalError(fmt.Errorf("convert the admitted %s: %w", kind.Kind, err))
 	}
 	return nil
+}
+
+// bounded is an object as the LimitRanges of its namespace have it, so that what is
+// validated and shown is what is written. Whether it fits into the quotas is for the
+// write to say; a dry run is told by what is known here.
+func (g *gate) bounded(obj api.Object, r admission.Request, dry bool) (api.Object, error) {
+	claim, isClaim := obj.(*corev1.PersistentVolumeClaim)
+	if r.Verb != admission.Create && !isClaim || obj.GetNamespace() == "" {
+		return obj, nil
+	}
+	var ranges []*corev1.LimitRange
+	for _, l := range g.store.List(api.LimitRanges(), obj.GetNamespace()) {
+		ranges = append(ranges, l.(*corev1.LimitRange))
+	}
+	out, err := admission.Limit(obj, ranges)
+	if err != nil || !dry {
+		return out, err
+	}
+	var quotas []*corev1.ResourceQuota
+	for _, q := range g.store.List(api.ResourceQuotas(), obj.GetNamespace()) {
+		quotas = append(quotas, q.(*corev1.ResourceQuota))
+	}
+	w := api.Charged{Object: out}
+	if isClaim && r.Old != nil {
+		w = api.Charged{Object: claim, Old: r.Old}
+	}
+	_, err = admission.Charge([]api.Charged{w}, quotas, time.Now())
+	return out, err
 }
 
 // stored converts a registry's object to the form that is kept, sharing no memory

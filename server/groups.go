@@ -118,7 +118,7 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("nodes: %w", err)
 	}
-	pods, err := podstorage.NewStorage(options, nil, nil, nil, nil)
+	pods, err := podstorage.NewStorage(options, nil, nil, budgets{s.cfg.Store}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
 	}
@@ -154,6 +154,7 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 		"nodes/status":                  nodes.Status,
 		api.Pods().Resource:             pods.Pod,
 		"pods/status":                   pods.Status,
+		"pods/eviction":                 pods.Eviction,
 		"pods/log":                      &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
 		"pods/exec":                     refusedExec(),
 		"pods/attach":                   refusedAttach(),

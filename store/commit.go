@@ -29,6 +29,14 @@ type about struct {
 
 // Commit implements Writer.
 func (s *Store) Commit(ctx context.Context, t Txn) (int64, error) {
+	if in := s.boundedIn(t); len(in) > 0 {
+		return s.commitBounded(ctx, t, in)
+	}
+	return s.commitClaims(ctx, t)
+}
+
+// commitClaims commits a transaction whose quotas are charged.
+func (s *Store) commitClaims(ctx context.Context, t Txn) (int64, error) {
 	if s.claims != nil && writesServices(t) {
 		return s.commitServices(ctx, t)
 	}

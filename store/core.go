@@ -23,6 +23,19 @@ type Options struct {
 	// is what svc replaces, nil when it is new, holder names who else has a claim. nil:
 	// Services are written as they come.
 	Allocate func(svc, live *corev1.Service, holder func(api.Claim) string) error
+	// Bounds enforce LimitRanges and ResourceQuotas on whatever is written; the zero
+	// value: nothing does.
+	Bounds Bounds
+}
+
+// Bounds are what LimitRanges and ResourceQuotas mean. Both decide from their
+// arguments alone and change none of them.
+type Bounds struct {
+	// Limit is an object that is made, or a claim that is changed, as the LimitRanges
+	// of its namespace have it, or why it may not be there.
+	Limit func(obj api.Object, ranges []*corev1.LimitRange) (api.Object, error)
+	// Charge is the quotas that writes of one namespace change, or why they do not fit.
+	Charge func(writes []api.Charged, quotas []*corev1.ResourceQuota, now time.Time) ([]*corev1.ResourceQuota, error)
 }
 
 const defaultWindow = 4096
@@ -54,6 +67,7 @@ type Store struct {
 	allocate func(svc, live *corev1.Service, holder func(api.Claim) string) error
 	claims   *claims       // nil without allocate
 	taking   chan struct{} // holds an element while a transaction takes claims
+	bounds   *bounds       // nil: LimitRanges and ResourceQuotas are not enforced
 
 	leaderMu sync.Mutex
 	leaders  map[Fence]*Leadership
@@ -90,6 +104,9 @@ func New(kv KV, o Options) *Store {
 	if o.Allocate != nil {
 		s.allocate, s.claims, s.taking = o.Allocate, newClaims(), make(chan struct{}, 1)
 		s.OnEvents(s.claims.heard)
+	}
+	if o.Bounds.Limit != nil && o.Bounds.Charge != nil {
+		s.bounds = newBounds(o.Bounds)
 	}
 	s.window.limit = o.Window
 	if s.window.limit <= 0 {

@@ -19,16 +19,13 @@ func storedBodies() map[string][2]string {
 		binding = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: User, name: ada}]"
 	)
 	return map[string][2]string{
-		"LimitRange":               {"spec: {limits: [{type: Container, max: {cpu: 2}}]}", "cpu: 2 → cpu: 3"},
 		"PersistentVolume":         {"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}", "1Gi → 2Gi"},
 		"PersistentVolumeClaim":    {"spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}", ""}, // nothing before it is bound
-		"ResourceQuota":            {"spec: {hard: {pods: 4}}", "pods: 4 → pods: 5"},
 		"CustomResourceDefinition": {"spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}", "name: v1 → name: v2"},
 		"HorizontalPodAutoscaler":  {"spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}, maxReplicas: 3}", "maxReplicas: 3 → maxReplicas: 4"},
 		"Ingress":                  {"spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "number: 80 → number: 81"},
 		"IngressClass":             {"spec: {controller: example.org/a, parameters: {kind: A, name: a}}", "name: a} → name: b}"},
 		"NetworkPolicy":            {"spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress]}", "app: a → app: b"},
-		"PodDisruptionBudget":      {"spec: {maxUnavailable: 1, selector: {matchLabels: {app: a}}}", "maxUnavailable: 1 → minAvailable: 2"},
 		"ClusterRole":              {rules, "verbs: [get] → verbs: [get, list]"},
 		"ClusterRoleBinding":       {binding, "name: ada → name: ben"},
 		"Role":                     {rules, "verbs: [get] → verbs: [get, list]"},

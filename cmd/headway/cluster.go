@@ -101,7 +101,7 @@ func openCluster(ctx context.Context, cfg clusterConfig) (_ *cluster, err error)
 	if c.etcd, err = cfg.etcd.open(ctx, cfg.dir, c.usages.told, cfg.log); err != nil {
 		return nil, err
 	}
-	c.store = store.New(c.etcd.KV(), store.Options{Seal: seal, Log: cfg.log.With("component", "store"), Allocate: c.services.Allocate})
+	c.store = store.New(c.etcd.KV(), store.Options{Seal: seal, Log: cfg.log.With("component", "store"), Allocate: c.services.Allocate, Bounds: store.Bounds{Limit: admission.Limit, Charge: admission.Charge}})
 	c.disk = &disk{path: string(cfg.dir), space: spaceOf, log: cfg.log, tell: c.teller()}
 	c.refs = &syncer.Refs{Store: c.store, Now: time.Now}
 	if c.identity, err = identity(cfg.dir); err != nil {

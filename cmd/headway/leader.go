@@ -15,6 +15,7 @@ import (
 	"headway.dev/headway/controllers/cronjob"
 	"headway.dev/headway/controllers/daemonset"
 	"headway.dev/headway/controllers/deployment"
+	"headway.dev/headway/controllers/disruption"
 	"headway.dev/headway/controllers/endpointslice"
 	"headway.dev/headway/controllers/eviction"
 	"headway.dev/headway/controllers/garbage"
@@ -24,6 +25,7 @@ import (
 	"headway.dev/headway/controllers/namespace"
 	"headway.dev/headway/controllers/node"
 	"headway.dev/headway/controllers/podgarbage"
+	"headway.dev/headway/controllers/quota"
 	"headway.dev/headway/controllers/replicaset"
 	"headway.dev/headway/controllers/statefulset"
 	"headway.dev/headway/scheduler"
@@ -65,6 +67,8 @@ func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() 
 	l.add("cronjob", cronjob.New(cronjob.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("cronjob"), Metrics: metrics}))
 	l.add("node", node.New(node.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("node"), Metrics: metrics}))
 	l.add("eviction", eviction.New(eviction.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("eviction"), Metrics: metrics}))
+	l.add("disruption", disruption.New(disruption.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("disruption"), Metrics: metrics}))
+	l.add("quota", quota.New(quota.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("quota"), Metrics: metrics}))
 	l.add("podgarbage", podgarbage.New(podgarbage.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("podgarbage"), Metrics: metrics}))
 	l.add("endpointslice", endpointslice.New(endpointslice.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("endpointslice"), Metrics: metrics}))
 	l.add("loadbalancer", loadbalancer.New(loadbalancer.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("loadbalancer"), Metrics: metrics}))

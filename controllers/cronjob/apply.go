@@ -44,6 +44,10 @@ func (c *controller) apply(ctx context.Context, o observed, p plan) error {
 	if made != nil && errors.Is(err, store.ErrExists) {
 		return c.take(ctx, o, p, made)
 	}
+	if made != nil && podset.Refused(err) {
+		c.events.Undo(t.Ops)
+		c.events.Event(ctx, o.cron, corev1.EventTypeWarning, "FailedCreate", "Error creating job: "+err.Error())
+	}
 	return err
 }
 

@@ -76,5 +76,8 @@ func (c *controller) apply(ctx context.Context, o observed, p plan, now time.Tim
 		return nil
 	}
 	_, err := c.Store.Commit(ctx, txn)
+	if podset.Refused(err) {
+		c.events.Undo(txn.Ops)
+	}
 	return err
 }

@@ -88,7 +88,19 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		o.refused = refusal.Error()
 		p = decide(o, now)
 	}
-	if err := c.apply(ctx, o, p, now); err != nil {
+	err = c.apply(ctx, o, p, now)
+	for o.refused == "" && podset.Refused(err) && p.creates() {
+		// There may be room for some of them.
+		if o.limit /= 2; o.limit == 0 {
+			o.limit, o.refused, refusal = 1, err.Error(), err
+		}
+		p = decide(o, now)
+		if err := c.admitFirst(o, p.steps); err != nil {
+			return fmt.Errorf("create pods of %s: %w", key, err)
+		}
+		err = c.apply(ctx, o, p, now)
+	}
+	if err != nil {
 		return fmt.Errorf("step %s on: %w", key, err)
 	}
 	for _, s := range p.steps {

@@ -329,3 +329,8 @@ func (d *decision) report() {
 
 // maxWitnesses bounds the pods that a plan is conditioned on.
 const maxWitnesses = 250
+
+// creates says whether the plan makes pods.
+func (p plan) creates() bool {
+	return slices.ContainsFunc(p.steps, func(s Step) bool { return s.Verb == create })
+}

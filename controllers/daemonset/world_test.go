@@ -60,7 +60,11 @@ func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
 }
 
 func newWorld(tb testing.TB, f failer, nodes ...string) *world {
-	w := &world{failer: f, st: storetest.Open(tb), now: noon}
+	return newWorldOn(f, storetest.Open(tb), nodes...)
+}
+
+func newWorldOn(f failer, st *store.Store, nodes ...string) *world {
+	w := &world{failer: f, st: st, now: noon}
 	random := uint64(0)
 	w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now },
 		Random: func() uint64 { random++; return random * 0x9e3779b97f4a7c15 }})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"headway.dev/headway/api"
@@ -80,18 +82,25 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if err != nil {
 		return reconcile.Terminal(fmt.Errorf("observe %s: %w", key, err))
 	}
-	p := decide(o, now)
-	var refusal error
-	for {
-		set, err := c.admit(p.steps, d.Namespace)
-		if err == nil {
-			break
+	p, refusal := c.admitted(o, d.Namespace, now)
+	err = c.apply(ctx, o, p, now)
+	for podset.Refused(err) && creates(p.steps) {
+		// There may be room for some of them.
+		if o.limit /= 2; o.limit == 0 {
+			o.limit = 1
+			for _, s := range p.steps {
+				if s.Verb == write && s.Set.create > 0 {
+					o.refused[s.Set.to.Name] = err.Error()
+				}
+			}
 		}
-		refusal = err
-		o.refused[set] = err.Error()
-		p = decide(o, now)
+		cause := err
+		p, refusal = c.admitted(o, d.Namespace, now)
+		if err = c.apply(ctx, o, p, now); refusal == nil && len(o.refused) > 0 {
+			refusal = cause
+		}
 	}
-	if err := c.apply(ctx, o, p, now); err != nil {
+	if err != nil {
 		return fmt.Errorf("roll out %s: %w", key, err)
 	}
 	switch {
@@ -101,4 +110,23 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		return reconcile.After(p.wait, p.why)
 	}
 	return nil
+}
+
+// admitted decides until what it wants to make may enter; refusal is why something
+// else may not.
+func (c *controller) admitted(o observed, namespace string, now time.Time) (p plan, refusal error) {
+	for {
+		p = decide(o, now)
+		set, err := c.admit(p.steps, namespace)
+		if err == nil {
+			return p, refusal
+		}
+		refusal = err
+		o.refused[set] = err.Error()
+	}
+}
+
+// creates says whether steps make pods.
+func creates(steps []Step) bool {
+	return slices.ContainsFunc(steps, func(s Step) bool { return s.Verb == write && s.Set.create > 0 })
 }

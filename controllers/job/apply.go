@@ -58,6 +58,9 @@ func (c *controller) apply(ctx context.Context, o observed, p plan, model *corev
 		return nil
 	}
 	if _, err := c.Store.Commit(ctx, t); err != nil {
+		if podset.Refused(err) {
+			c.events.Undo(t.Ops)
+		}
 		return fmt.Errorf("job %s/%s: %w", o.job.Namespace, o.job.Name, err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -178,7 +179,16 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 			p = decide(o, now)
 		}
 	}
-	if err := c.apply(ctx, o, p, made); err != nil {
+	err := c.apply(ctx, o, p, made)
+	for podset.Refused(err) && created(p.steps) > 0 {
+		// There may be room for some of them.
+		if o.bound = int(created(p.steps)) / 2; o.bound == 0 {
+			o.refused, refusal = errors.Unwrap(err).Error(), errors.Unwrap(err)
+		}
+		p = decide(o, now)
+		err = c.apply(ctx, o, p, made)
+	}
+	if err != nil {
 		return err
 	}
 	switch {

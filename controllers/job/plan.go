@@ -22,6 +22,7 @@ type observed struct {
 	orphans []*corev1.Pod // that its selector matches and nobody controls
 	closed  bool          // the namespace is being deleted: nothing may be created
 	refused string        // why a pod of this template may not be created; "" when it may
+	bound   int           // of steps, when it is fewer than usual; 0: as usual
 	// unrecorded says that the repository declares the Job and that its done
 	// record is not written yet: without it the syncer would run the Job again
 	// (R3), so its time to live does not end before.
@@ -92,6 +93,9 @@ func decide(o observed, now time.Time) plan {
 		return release(o.pods)
 	}
 	l := &look{observed: o, now: now, limit: min(most, podset.PerTxn(&o.job.Spec.Template))}
+	if o.bound > 0 {
+		l.limit = min(l.limit, o.bound)
+	}
 	if l.claim() {
 		return l.plan
 	}

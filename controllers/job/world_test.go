@@ -41,7 +41,11 @@ type world struct {
 }
 
 func newWorld(tb testing.TB, f failer, job *batchv1.Job) *world {
-	w := &world{failer: f, tb: tb, st: storetest.Open(tb), now: noon, released: map[types.UID]bool{}, ended: map[types.UID]corev1.PodPhase{}}
+	return newWorldOn(tb, f, storetest.Open(tb), job)
+}
+
+func newWorldOn(tb testing.TB, f failer, st *store.Store, job *batchv1.Job) *world {
+	w := &world{failer: f, tb: tb, st: st, now: noon, released: map[types.UID]bool{}, ended: map[types.UID]corev1.PodPhase{}}
 	w.start()
 	for _, obj := range []api.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, job} {
 		store.Stamp(obj, w.now)

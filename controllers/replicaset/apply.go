@@ -59,5 +59,8 @@ func (c *controller) apply(ctx context.Context, owner api.Object, steps []Step, 
 		return nil
 	}
 	_, err := c.Store.Commit(ctx, txn)
+	if podset.Refused(err) {
+		c.events.Undo(txn.Ops)
+	}
 	return err
 }

@@ -145,7 +145,19 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		o.refused = refusal.Error()
 		steps = plan(o, now)
 	}
-	if err := c.apply(ctx, owner, steps, o.refused, now); err != nil {
+	err = c.apply(ctx, owner, steps, o.refused, now)
+	for o.refused == "" && podset.Refused(err) {
+		// There may be room for some of them.
+		if o.limit /= 2; o.limit == 0 {
+			o.limit, o.refused, refusal = 1, err.Error(), err
+		}
+		steps = plan(o, now)
+		if err := admit(owner, set, steps, admission.FactsFor(ns, c.Store)); err != nil {
+			return fmt.Errorf("create pods of %s: %w", key, err)
+		}
+		err = c.apply(ctx, owner, steps, o.refused, now)
+	}
+	if err != nil {
 		return fmt.Errorf("scale %s: %w", key, err)
 	}
 	if refusal != nil {

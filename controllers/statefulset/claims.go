@@ -63,6 +63,9 @@ func (d *decision) claimsFor(s *slot) bool {
 		if d.claims[name] != nil || d.writtenClaims[name] || d.closed {
 			continue
 		}
+		if d.claimless != "" {
+			return false
+		}
 		d.writtenClaims[name] = true
 		made := newClaim(d.set, t, s.ordinal)
 		made.OwnerReferences = d.owners(nil, s, false)

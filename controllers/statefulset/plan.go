@@ -28,6 +28,7 @@ type observed struct {
 	closed         bool               // the namespace is being deleted: nothing may be created
 	limit          int                // of pods created or deleted in one plan
 	refused        map[string]refused // by revision: why a pod of it may not be created
+	claimless      string             // why no claim may be created; "" when they may
 }
 
 // refused is a pod that may not enter, and why.
@@ -236,4 +237,25 @@ func (d *decision) complainOf() {
 		r := d.refused[name]
 		d.add(Step{Verb: complain, Message: "Create Pod " + r.pod + " in StatefulSet " + d.set.Name + " failed error: " + r.why, Reason: "the pod was refused"})
 	}
+	if d.claimless != "" {
+		d.add(Step{Verb: complain, Message: "Create Claim in StatefulSet " + d.set.Name + " failed error: " + d.claimless, Reason: "the claim was refused"})
+	}
+}
+
+// yield makes o want less after the transaction of steps was refused, as by a
+// quota: half as many pods, for there may be room for some of them, at last none, and
+// then no claims. It says whether there was anything to leave out.
+func (o *observed) yield(steps []Step, why error) bool {
+	pod := slices.IndexFunc(steps, func(s Step) bool { return s.Verb == create })
+	switch {
+	case pod >= 0 && o.limit > 1:
+		o.limit /= 2
+	case pod >= 0:
+		o.refused[steps[pod].Revision] = refused{steps[pod].Pod.Name, why.Error()}
+	case o.claimless == "" && slices.ContainsFunc(steps, func(s Step) bool { return s.Verb == claim }):
+		o.claimless = why.Error()
+	default:
+		return false
+	}
+	return true
 }

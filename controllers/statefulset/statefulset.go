@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"headway.dev/headway/admission"
@@ -79,18 +80,16 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if err != nil {
 		return reconcile.Terminal(fmt.Errorf("observe %s: %w", key, err))
 	}
-	p := decide(o, now)
-	var refusal error
-	for {
-		step, err := c.admitAll(p.steps, o.namespace)
-		if err == nil {
-			break
+	p, refusal := c.admitted(o, now)
+	err = c.apply(ctx, o, p, now)
+	for podset.Refused(err) && o.yield(p.steps, err) {
+		cause := err
+		p, refusal = c.admitted(o, now)
+		if err = c.apply(ctx, o, p, now); refusal == nil && (len(o.refused) > 0 || o.claimless != "") {
+			refusal = cause
 		}
-		refusal = err
-		o.refused[step.Revision] = refused{step.Pod.Name, err.Error()}
-		p = decide(o, now)
 	}
-	if err := c.apply(ctx, o, p, now); err != nil {
+	if err != nil {
 		return fmt.Errorf("step %s on: %w", key, err)
 	}
 	switch {
@@ -100,4 +99,18 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		return reconcile.After(p.wait, p.why)
 	}
 	return nil
+}
+
+// admitted decides until what it wants to make may enter; refusal is why something
+// else may not.
+func (c *controller) admitted(o observed, now time.Time) (p plan, refusal error) {
+	for {
+		p = decide(o, now)
+		step, err := c.admitAll(p.steps, o.namespace)
+		if err == nil {
+			return p, refusal
+		}
+		refusal = err
+		o.refused[step.Revision] = refused{step.Pod.Name, err.Error()}
+	}
 }

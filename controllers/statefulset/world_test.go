@@ -62,8 +62,10 @@ func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	return rev, err
 }
 
-func newWorld(tb testing.TB, f failer) *world {
-	w := &world{failer: f, st: storetest.Open(tb), now: noon}
+func newWorld(tb testing.TB, f failer) *world { return newWorldOn(f, storetest.Open(tb)) }
+
+func newWorldOn(f failer, st *store.Store) *world {
+	w := &world{failer: f, st: st, now: noon}
 	w.c = newController(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now }})
 	w.loop = w.c.loop()
 	w.st.OnEvents(w.loop.Handle)

@@ -61,6 +61,21 @@ func (r *Recorder) Op(obj api.Object, kind, reason, message string) []store.Op {
 	return []store.Op{r.op(obj, kind, reason, message, now)}
 }
 
+// Undo gives back what the events among ops took of the bounds, when their
+// transaction was refused: else the tries would leave nothing to tell of the refusal.
+func (r *Recorder) Undo(ops []store.Op) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, op := range ops {
+		if e, ok := op.Object.(*corev1.Event); ok && e.Source.Component == r.Component {
+			r.limits.giveBack(string(e.InvolvedObject.UID))
+		}
+	}
+}
+
 // Event records an event about obj in a transaction of its own. It never fails
 // the caller: an event that cannot be written is logged.
 func (r *Recorder) Event(ctx context.Context, obj api.Object, kind, reason, message string) {

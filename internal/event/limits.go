@@ -50,6 +50,14 @@ func (l *limits) take(object string, now time.Time) bool {
 	return true
 }
 
+// giveBack puts a token back that was taken for nothing.
+func (l *limits) giveBack(object string) {
+	l.total.tokens = min(totalBurst, l.total.tokens+1)
+	if b := l.objects[object]; b != nil {
+		b.tokens = min(objectBurst, b.tokens+1)
+	}
+}
+
 // forget makes room for one more object: full buckets are as good as none; if
 // that is not enough, everything is forgotten, and the total still bounds.
 func (l *limits) forget(now time.Time) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Pods are the pods of one owner, told apart. A pod that is both terminal and
@@ -94,3 +95,7 @@ func Available(p *corev1.Pod, minReadySeconds int32, now time.Time) (ok bool, wa
 func Closed(ns *corev1.Namespace) bool {
 	return ns != nil && (ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating)
 }
+
+// Refused says whether a transaction failed because what it makes may not be there,
+// such as for a ResourceQuota or a LimitRange.
+func Refused(err error) bool { return apierrors.IsForbidden(err) }
