@@ -141,7 +141,7 @@ func TestRestartPolicies(t *testing.T) {
 	running(2)
 
 	// The push says so, and the fix goes through whatever is failing.
-	c.deploy("mended", map[string]string{"crash.yaml": "", "never.yaml": "", "onf.yaml": "", "rule.yaml": "", "old.yaml": ""})
+	c.deploy("mended\n\nAllow-Delete: 5", map[string]string{"crash.yaml": "", "never.yaml": "", "onf.yaml": "", "rule.yaml": "", "old.yaml": ""})
 	eventually(t, "the controller's pods to go with it", func() error {
 		if pods := c.pods("app=old"); len(pods) > 0 {
 			return fmt.Errorf("%d pods", len(pods))
