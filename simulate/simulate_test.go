@@ -169,29 +169,30 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 }
 
 // TestOnAndOn is make simulate: new seeds until stopped, or as many as asked for, or
-// one.
+// one; in make test the first seed, on another number of nodes than elsewhere.
 func TestOnAndOn(t *testing.T) {
+	only, nodes := *seed, *nodes
 	if !*on {
-		t.Skip("make simulate runs it")
+		only, nodes = 1, 5
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	s := newSum()
-	if *seed != 0 {
-		r := run(t, *seed, simulate.Options{Nodes: *nodes, Trace: func(line string) { fmt.Println(line) }})
+	if only != 0 {
+		r := run(t, only, simulate.Options{Nodes: nodes, Trace: func(line string) { fmt.Println(line) }})
 		s.add(r)
 		if r.Failure != "" {
 			t.Errorf("seed %d: %s", r.Seed, r.Failure)
 		}
 	} else {
 		first := rand.Uint64N(1<<40) + 1000
-		fmt.Printf("seeds from %d, %d nodes, %d processors; Ctrl-C ends it\n", first, *nodes, runtime.NumCPU())
+		fmt.Printf("seeds from %d, %d nodes, %d processors; Ctrl-C ends it\n", first, nodes, runtime.NumCPU())
 		told := time.Now()
 		for i := 0; ctx.Err() == nil && (*runs == 0 || i < *runs) && len(s.failed) < 5; i++ {
-			r := run(t, first+uint64(i), simulate.Options{Nodes: *nodes})
+			r := run(t, first+uint64(i), simulate.Options{Nodes: nodes})
 			s.add(r)
 			if r.Failure != "" {
-				fmt.Printf("seed %d, step %d: %s\n%s\nreplay: make simulate SEED=%d NODES=%d\n", r.Seed, r.Steps, r.Failure, r.Trace, r.Seed, *nodes)
+				fmt.Printf("seed %d, step %d: %s\n%s\nreplay: make simulate SEED=%d NODES=%d\n", r.Seed, r.Steps, r.Failure, r.Trace, r.Seed, nodes)
 				t.Fail()
 			}
 			if time.Since(told) > 10*time.Second {
