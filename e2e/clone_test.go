@@ -72,6 +72,7 @@ func (c *cluster) push(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", c.work, "push", c.remote(), "main"}, args...)...)
+	cmd.WaitDelay = 10 * time.Second // a child of git may keep the pipe open
 	cmd.Env = append(os.Environ(), "HOME="+c.dir, "GIT_TERMINAL_PROMPT=0")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
