@@ -1,6 +1,9 @@
 package api
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
@@ -71,16 +74,15 @@ func podRules() []FieldRule {
 
 		harmless(noTokens, "", "serviceAccountName serviceAccount automountServiceAccountToken"),
 		acted("", "enableServiceLinks"),
-		refused("every pod has a network of its own; publish a port with hostPort", "", "hostNetwork"),
-		refused("containers do not see the host's processes", "", "hostPID"),
-		refused("containers do not share the host's memory", "", "hostIPC"),
+		acted("", "hostNetwork hostPID hostIPC"),
 		only("hostUsers", "user namespaces are not made", "true"),
 		only("shareProcessNamespace", "containers do not share a process namespace", "false"),
 		acted("securityContext.", "runAsUser runAsGroup runAsNonRoot"),
 		confinement("securityContext."),
 		refused("files are not given to a group", "securityContext.", "fsGroup fsGroupChangePolicy"),
 		refused("containers get no further groups", "securityContext.", "supplementalGroups supplementalGroupsPolicy"),
-		refused("kernel parameters are not set", "securityContext.", "sysctls"),
+		acted("securityContext.sysctls[].", "value"),
+		only("securityContext.sysctls[].name", "another is not the pod's own, or can harm its node", safeSysctls()...),
 		refused("SELinux labels are not set", "securityContext.", "seLinuxChangePolicy"),
 		only("os.name", "every node runs Linux", "linux"),
 		refused("every container runs in runc", "", "runtimeClassName overhead"),
@@ -92,12 +94,25 @@ func podRules() []FieldRule {
 // container's security context have in common.
 func confinement(prefix string) []FieldRule {
 	return slices.Concat(
-		only(prefix+"seccompProfile.type", "every container has the engine's default profile", "RuntimeDefault"),
-		refused("profiles are not read from the node", prefix, "seccompProfile.localhostProfile"),
+		acted(prefix+"seccompProfile.", "type localhostProfile"),
 		refused("AppArmor profiles are not set", prefix, "appArmorProfile"),
 		refused("SELinux labels are not set", prefix, "seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level"),
 		refused("every node runs Linux", prefix, "windowsOptions"),
 	)
+}
+
+// safeSysctls are the kernel parameters that Kubernetes lets every pod set, in both
+// ways to write them.
+func safeSysctls() []string {
+	out := []string{"kernel.shm_rmid_forced"}
+	for _, name := range strings.Fields("ip_local_port_range ip_local_reserved_ports ip_unprivileged_port_start ping_group_range " +
+		"tcp_syncookies tcp_keepalive_time tcp_keepalive_intvl tcp_keepalive_probes tcp_fin_timeout tcp_rmem tcp_wmem") {
+		out = append(out, "net.ipv4."+name)
+	}
+	for _, name := range slices.Clone(out) {
+		out = append(out, strings.ReplaceAll(name, ".", "/"))
+	}
+	return out
 }
 
 // podAffinity are the rows of affinity to, or against, other pods.

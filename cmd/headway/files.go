@@ -41,8 +41,10 @@ func (d dataDir) network() string     { return d.path("network") }
 func (d dataDir) dnsAddress() string  { return d.path("dns.address") } // of the cluster's names on this machine
 func (d dataDir) images() string      { return d.path("images") }      // OCI archives to import
 func (d dataDir) registries() string  { return d.path("registries") }  // containerd's hosts.toml folders
-func (d dataDir) programs() string    { return d.path("bin") }         // the keeper, unpacked
-func (d dataDir) nodeKey() string     { return d.path("node.key") }    // of an agent that joined
+func (d dataDir) seccomp() string     { return d.path("seccomp") }
+func (d dataDir) seccomp() string     { return d.path("seccomp") }  // profiles that pods name
+func (d dataDir) programs() string    { return d.path("bin") }      // the keeper, unpacked
+func (d dataDir) nodeKey() string     { return d.path("node.key") } // of an agent that joined
 func (d dataDir) nodeCert() string    { return d.path("node.crt") }
 func (d dataDir) authority() string   { return d.path("ca.crt") }
 
@@ -54,7 +56,7 @@ func (d dataDir) lock() string     { return d.path("lock") }
 func (d dataDir) owns(entry string) bool {
 	return slices.ContainsFunc([]string{
 		d.kubeconfig(), d.remote(), d.sealKey(), d.pushToken(), d.name(), d.identity(), d.etcd(), d.path("git"), d.credentials(),
-		d.agent(), d.node(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.programs(),
+		d.agent(), d.node(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.seccomp(), d.programs(),
 		d.nodeKey(), d.nodeCert(), d.authority(), d.lock(),
 	}, func(path string) bool {
 		name := filepath.Base(path)

@@ -144,13 +144,17 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	if err != nil {
 		return err
 	}
-	host, err := nodename(spec.Pod, r.cfg.DNS.Domain)
+	host, err := r.nodename(spec.Pod)
+	if err != nil {
+		return err
+	}
+	profile, err := r.seccomp(spec)
 	if err != nil {
 		return err
 	}
 	oci, err := blueprint{
 		spec: spec, host: host, image: img.Config, user: user, dir: dir, message: message, cgroup: r.cgroup(uid, id),
-		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, caps: r.caps,
+		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, caps: r.caps, seccomp: profile,
 	}.build()
 	if err != nil {
 		return err

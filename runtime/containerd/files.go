@@ -1,7 +1,10 @@
 package containerd
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -52,6 +55,18 @@ func nodename(pod *corev1.Pod, cluster string) (string, error) {
 	return full, nil
 }
 
+// nodename of a pod: its own, or the node's with the node's network.
+func (r *Runtime) nodename(pod *corev1.Pod) (string, error) {
+	if !pod.Spec.HostNetwork {
+		return nodename(pod, r.cfg.DNS.Domain)
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find the node's host name: %w", err)
+	}
+	return name, nil
+}
+
 // writeFiles writes the files that every container of the pod gets mounted.
 func (r *Runtime) writeFiles(dir podDir, pod *corev1.Pod, ips []string) error {
 	node, err := resolv.Node()
@@ -62,12 +77,18 @@ func (r *Runtime) writeFiles(dir podDir, pod *corev1.Pod, ips []string) error {
 	if cut != "" {
 		r.cfg.Log.Warn("resolv.conf of a pod cut to what libc reads", "namespace", pod.Namespace, "pod", pod.Name, "left out", cut)
 	}
-	name, err := nodename(pod, r.cfg.DNS.Domain)
+	name, err := r.nodename(pod)
 	if err != nil {
 		return err
 	}
+	names := hosts(pod, r.cfg.DNS.Domain, ips)
+	if pod.Spec.HostNetwork {
+		if names, err = nodeHosts(pod); err != nil {
+			return err
+		}
+	}
 	for _, f := range []struct{ name, text string }{
-		{"hosts", hosts(pod, r.cfg.DNS.Domain, ips)},
+		{"hosts", names},
 		{"hostname", name + "\n"},
 		{"resolv.conf", conf.String()},
 	} {
@@ -95,8 +116,42 @@ ff02::2	ip6-allrouters
 	for _, ip := range ips {
 		fmt.Fprintf(&b, "%s\t%s\n", ip, names)
 	}
-	for _, a := range pod.Spec.HostAliases {
-		fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
-	}
+	aliases(&b, pod)
 	return b.String()
+}
+
+// longestHosts is what is read of the node's file, in bytes.
+const longestHosts = 1 << 20
+
+// nodeHosts is the file of a pod with the node's network: the node's own, as it is
+// now, and the pod's aliases.
+func nodeHosts(pod *corev1.Pod) (string, error) {
+	f, err := os.Open("/etc/hosts")
+	if errors.Is(err, fs.ErrNotExist) {
+		return hosts(pod, "", nil), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the node's hosts: %w", err)
+	}
+	defer f.Close() // opened for reading: nothing to lose
+	text, err := io.ReadAll(io.LimitReader(f, longestHosts+1))
+	if err != nil {
+		return "", fmt.Errorf("read the node's hosts: %w", err)
+	}
+	if len(text) > longestHosts {
+		return "", fmt.Errorf("read the node's hosts: /etc/hosts is longer than %d bytes", longestHosts)
+	}
+	var b strings.Builder
+	b.Write(text)
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		b.WriteByte('\n')
+	}
+	aliases(&b, pod)
+	return b.String(), nil
+}
+
+func aliases(b *strings.Builder, pod *corev1.Pod) {
+	for _, a := range pod.Spec.HostAliases {
+		fmt.Fprintf(b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
+	}
 }

@@ -134,8 +134,11 @@ func (r *Runtime) readSandboxes() (map[types.UID]found, error) {
 			// be there until the pod is removed.
 			f.record = sandboxRecord{UID: uid}
 		}
-		f.ready = len(f.record.IPs) > 0 && !f.record.Stopped
+		f.ready = (f.record.Whole || len(f.record.IPs) > 0) && !f.record.Stopped
 		for _, n := range pinned() {
+			if slices.Contains(f.record.Shared, n.kind) {
+				continue
+			}
 			live, err := isPinned(r.pod(uid).ns(n.kind))
 			if err != nil {
 				return nil, err

@@ -4,33 +4,73 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
-// The namespaces of a sandbox, by their names in /proc.
-func pinned() []struct {
+// namespace is a kind of them, by its name in /proc.
+type namespace struct {
 	kind string
 	flag int
-} {
-	return []struct {
-		kind string
-		flag int
-	}{{"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}}
 }
 
-// pin makes the namespaces of a sandbox and keeps them by bind mounts in dir.
-// Those that are there stay. The UTS namespace gets the hostname.
-func pin(dir, hostname string) error {
+// pinned are the namespaces that a sandbox can have.
+func pinned() []namespace {
+	return []namespace{{"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}}
+}
+
+// own are those of them that the pod's sandbox has; the others are the node's. As in
+// Kubernetes the host name goes with the network.
+func own(pod *corev1.Pod) []namespace {
+	return slices.DeleteFunc(pinned(), func(n namespace) bool {
+		return pod.Spec.HostNetwork && n.kind != "ipc" || pod.Spec.HostIPC && n.kind == "ipc"
+	})
+}
+
+// notOwn are the kinds of namespaces that a pod has of the node.
+func notOwn(pod *corev1.Pod) []string {
+	var out []string
+	mine := own(pod)
+	for _, n := range pinned() {
+		if !slices.Contains(mine, n) {
+			out = append(out, n.kind)
+		}
+	}
+	return out
+}
+
+// sysctls are the kernel parameters of the pod's own namespaces: what it asks for,
+// and that a port below 1024 needs no capability, as Kubernetes' engines have it.
+func sysctls(pod *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	if !pod.Spec.HostNetwork {
+		out["net.ipv4.ip_unprivileged_port_start"] = "0"
+	}
+	if s := pod.Spec.SecurityContext; s != nil {
+		for _, p := range s.Sysctls {
+			out[strings.ReplaceAll(p.Name, "/", ".")] = p.Value
+		}
+	}
+	return out
+}
+
+// pin makes namespaces of a sandbox and keeps them by bind mounts in dir. Those that
+// are there stay. A new UTS namespace gets the hostname, a new network or IPC
+// namespace the kernel parameters that are its own.
+func pin(dir string, own []namespace, hostname string, sysctls map[string]string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make directory of namespaces: %w", err)
 	}
 	missing := 0
 	var kinds []string
-	for _, n := range pinned() {
+	for _, n := range own {
 		live, err := isPinned(filepath.Join(dir, n.kind))
 		if err != nil {
 			return err
@@ -43,7 +83,7 @@ func pin(dir, hostname string) error {
 	if missing == 0 {
 		return nil
 	}
-	return onOwnThread(func() error { return pinHere(dir, hostname, missing, kinds) })
+	return onOwnThread(func() error { return pinHere(dir, hostname, missing, kinds, sysctls) })
 }
 
 // onOwnThread runs f on a thread that ends with it, so that nothing else ever
@@ -63,13 +103,27 @@ func onOwnThread(f func() error) error {
 	return <-done
 }
 
-func pinHere(dir, hostname string, flags int, kinds []string) error {
+func pinHere(dir, hostname string, flags int, kinds []string, sysctls map[string]string) error {
 	if err := unix.Unshare(flags); err != nil {
 		return fmt.Errorf("make namespaces: %w", err)
 	}
 	if flags&unix.CLONE_NEWUTS != 0 {
 		if err := unix.Sethostname([]byte(hostname)); err != nil {
 			return fmt.Errorf("set hostname of pod: %w", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sysctls)) {
+		flag := unix.CLONE_NEWIPC
+		if strings.HasPrefix(name, "net.") {
+			flag = unix.CLONE_NEWNET
+		}
+		if flags&flag == 0 {
+			continue // set when the namespace was made
+		}
+		// The files below show the namespaces of the thread that opens them.
+		path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+		if err := os.WriteFile(path, []byte(sysctls[name]), 0); err != nil {
+			return fmt.Errorf("set kernel parameter %s of pod: %w", name, err)
 		}
 	}
 	for _, kind := range kinds {

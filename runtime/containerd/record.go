@@ -22,7 +22,9 @@ type sandboxRecord struct {
 	Name      string         `json:"name"`
 	CreatedAt time.Time      `json:"createdAt"`
 	Ports     []network.Port `json:"ports,omitempty"`
-	IPs       []string       `json:"ips,omitempty"` // set when it is whole
+	IPs       []string       `json:"ips,omitempty"`    // set when it is whole; none with the node's network
+	Whole     bool           `json:"whole,omitempty"`  // a version before it had only IPs to tell
+	Shared    []string       `json:"shared,omitempty"` // kinds of namespaces that are the node's
 	Stopped   bool           `json:"stopped,omitempty"`
 }
 

@@ -50,6 +50,7 @@ type Config struct {
 	Network      *network.Network
 	DNS          resolv.Cluster   // who answers the pods' questions for names
 	HostsDir     string           // how to reach registries: <host>/hosts.toml
+	SeccompDir   string           // profiles that pods name
 	Archives     []fs.FS          // folders with image archives, imported at start
 	Parallel     int              // containers made at once; 0: what the machine bears
 	OCIRuntime   string           // program that makes containers; "": runc

@@ -25,9 +25,6 @@ func (r *Runtime) EnsureSandbox(ctx context.Context, spec agent.SandboxSpec) (ag
 	if err := validUID(pod.UID); err != nil {
 		return agent.SandboxState{}, err
 	}
-	if pod.Spec.HostNetwork || pod.Spec.HostPID || pod.Spec.HostIPC {
-		return agent.SandboxState{}, errors.New("pods that share the node's namespaces are not run")
-	}
 	unlock, err := r.locks.lock(ctx, string(pod.UID))
 	if err != nil {
 		return agent.SandboxState{}, err
@@ -67,12 +64,12 @@ func (r *Runtime) makeSandbox(ctx context.Context, pod *corev1.Pod, record sandb
 	if err != nil {
 		return err
 	}
-	name, err := nodename(pod, r.cfg.DNS.Domain)
+	name, err := r.nodename(pod)
 	if err != nil {
 		return err
 	}
 	previous := network.Pod{ID: string(pod.UID), Ports: record.Ports}
-	record.Ports, record.IPs, record.Stopped = ports, nil, false
+	record.Ports, record.IPs, record.Whole, record.Shared, record.Stopped = ports, nil, false, notOwn(pod), false
 	for _, d := range []string{"containers", "logs"} {
 		if err := os.MkdirAll(dir.path(d), 0o700); err != nil {
 			return fmt.Errorf("make directory of pod: %w", err)
@@ -87,22 +84,27 @@ func (r *Runtime) makeSandbox(ctx context.Context, pod *corev1.Pod, record sandb
 			return err
 		}
 	}
-	if err := pin(dir.path("ns"), name); err != nil {
+	if err := pin(dir.path("ns"), own(pod), name, sysctls(pod)); err != nil {
 		return err
 	}
-	if err := mountShm(dir.path("shm")); err != nil {
-		return err
+	if !pod.Spec.HostIPC {
+		if err := mountShm(dir.path("shm")); err != nil {
+			return err
+		}
 	}
-	ips, err := r.cfg.Network.Add(ctx, network.Pod{ID: string(pod.UID), NetNS: dir.ns("net"), Ports: ports})
-	if err != nil {
-		return err
-	}
-	for _, ip := range ips {
-		record.IPs = append(record.IPs, ip.String())
+	if !pod.Spec.HostNetwork {
+		ips, err := r.cfg.Network.Add(ctx, network.Pod{ID: string(pod.UID), NetNS: dir.ns("net"), Ports: ports})
+		if err != nil {
+			return err
+		}
+		for _, ip := range ips {
+			record.IPs = append(record.IPs, ip.String())
+		}
 	}
 	if err := r.writeFiles(dir, pod, record.IPs); err != nil {
 		return err
 	}
+	record.Whole = true
 	if err := writeRecord(dir.record(), record); err != nil {
 		return err
 	}
@@ -121,8 +123,12 @@ func (r *Runtime) setSandbox(record sandboxRecord, ready bool) {
 	sb.record, sb.ready = record, ready
 }
 
-// hostPorts are the ports of the node that a pod asks for.
+// hostPorts are the ports of the node that are led to a pod. One that has the node's
+// network listens on them itself.
 func hostPorts(pod *corev1.Pod) ([]network.Port, error) {
+	if pod.Spec.HostNetwork {
+		return nil, nil
+	}
 	var out []network.Port
 	for _, c := range pod.Spec.Containers {
 		for _, p := range c.Ports {
@@ -175,7 +181,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, record sandboxRecord) error {
 	if err := r.dismantle(ctx, record, dir); err != nil {
 		return err
 	}
-	record.Stopped, record.Ports, record.IPs = true, nil, nil
+	record.Stopped, record.Whole, record.Ports, record.IPs = true, false, nil, nil
 	if err := writeRecord(dir.record(), record); err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@ type blueprint struct {
 	cgroup   string
 	oomScore int
 	cgroups  cgroups
-	caps     []string // that we can give
+	caps     []string            // that we can give
+	seccomp  *specs.LinuxSeccomp // the profile from the node's folder, if it asks for one
 }
 
 // defaultPath is what a container gets whose image says nothing.
@@ -58,18 +59,10 @@ func (b blueprint) build() (*specs.Spec, error) {
 		},
 		Mounts: b.mounts(privileged),
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
-				{Type: specs.NetworkNamespace, Path: b.dir.ns("net")},
-				{Type: specs.IPCNamespace, Path: b.dir.ns("ipc")},
-				{Type: specs.UTSNamespace, Path: b.dir.ns("uts")},
-			},
+			Namespaces:  b.namespaces(),
 			CgroupsPath: b.cgroup,
 			Resources:   b.resources(),
 		},
-	}
-	if b.cgroups.unified {
-		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
 	if privileged {
 		s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
@@ -81,8 +74,30 @@ func (b blueprint) build() (*specs.Spec, error) {
 	}
 	s.Linux.ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
-	s.Linux.Seccomp = seccomp.DefaultProfile(s)
+	switch p := seccompOf(b.spec.Pod, security); {
+	case p == nil || p.Type == corev1.SeccompProfileTypeRuntimeDefault:
+		s.Linux.Seccomp = seccomp.DefaultProfile(s)
+	case p.Type == corev1.SeccompProfileTypeLocalhost:
+		s.Linux.Seccomp = b.seccomp
+	}
 	return s, nil
+}
+
+// namespaces are the container's own and its pod's. One that is not named is the
+// node's.
+func (b blueprint) namespaces() []specs.LinuxNamespace {
+	out := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	if !b.spec.Pod.Spec.HostPID {
+		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace})
+	}
+	types := map[string]specs.LinuxNamespaceType{"net": specs.NetworkNamespace, "ipc": specs.IPCNamespace, "uts": specs.UTSNamespace}
+	for _, n := range own(b.spec.Pod) {
+		out = append(out, specs.LinuxNamespace{Type: types[n.kind], Path: b.dir.ns(n.kind)})
+	}
+	if b.cgroups.unified {
+		out = append(out, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
+	return out
 }
 
 // args: the pod's command replaces the image's entrypoint and its command; the
@@ -147,6 +162,10 @@ func (b blueprint) mounts(privileged bool) []specs.Mount {
 	if s := b.spec.Container.SecurityContext; s != nil && isTrue(s.ReadOnlyRootFilesystem) {
 		files = "ro"
 	}
+	shm := b.dir.path("shm")
+	if b.spec.Pod.Spec.HostIPC {
+		shm = "/dev/shm"
+	}
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
@@ -154,7 +173,7 @@ func (b blueprint) mounts(privileged bool) []specs.Mount {
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro}},
-		{Destination: "/dev/shm", Type: "bind", Source: b.dir.path("shm"), Options: []string{"rbind", "rprivate", "rw"}},
+		{Destination: "/dev/shm", Type: "bind", Source: shm, Options: []string{"rbind", "rprivate", "rw"}},
 	}
 	for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
 		mounts = append(mounts, specs.Mount{

@@ -56,6 +56,11 @@ func main() {
 			}
 			os.Stdout.Write(b)
 		}
+	case "links":
+		for _, path := range os.Args[2:] {
+			to, err := os.Readlink(path)
+			fmt.Println(path, to, err)
+		}
 	case "write":
 		if err := os.WriteFile(arg(2), []byte("x"), 0o644); err != nil {
 			fmt.Println(err)
