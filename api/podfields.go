@@ -86,7 +86,7 @@ func podRules() []FieldRule {
 		refused("SELinux labels are not set", "securityContext.", "seLinuxChangePolicy"),
 		only("os.name", "every node runs Linux", "linux"),
 		refused("every container runs in runc", "", "runtimeClassName overhead"),
-		refused("images are pulled without credentials", "", "imagePullSecrets"),
+		acted("", "imagePullSecrets[].name"),
 	)
 }
 

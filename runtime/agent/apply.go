@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,8 +129,15 @@ func (a *Agent) fetch(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 		return
 	}
 	c := containerNamed(pod, s.container)
+	a.mu.Lock()
+	ring, missing := keyring(pod, a.things)
+	if len(missing) > 0 {
+		a.event(pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			fmt.Sprintf("Unable to use some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, "; ")), a.cfg.Now())
+	}
+	a.mu.Unlock()
 	image, err := a.cfg.Runtime.EnsureImage(ctx, ImageRequest{
-		Reference: c.Image, Policy: c.ImagePullPolicy,
+		Reference: c.Image, Policy: c.ImagePullPolicy, Keyring: ring,
 		Progress: func(reason, message string) {
 			a.mu.Lock()
 			defer a.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/image"
 )
 
 // Runtime is what the agent needs of a container engine. runtime/containerd
@@ -140,6 +142,7 @@ type ContainerSpec struct {
 type ImageRequest struct {
 	Reference string // as in the pod; made canonical by the Runtime
 	Policy    corev1.PullPolicy
+	Keyring   image.Keyring // of the pod's pull secrets
 	// Progress, if set, is called with a phrase for an event: "Pulling image …".
 	Progress func(reason, message string)
 }

@@ -130,11 +130,23 @@ func (e *engine) read(ctx context.Context, stored images.Image) (image.Image, er
 	return img, nil
 }
 
-// Pull fetches an image.
-func (e *engine) Pull(ctx context.Context, ref string) (image.Image, error) {
-	resolver := docker.NewResolver(docker.ResolverOptions{
-		Hosts: config.ConfigureHosts(ctx, config.HostOptions{HostDir: config.HostDirFromRoot(e.hosts)}),
-	})
+// Pull fetches an image. The credential is shown to the registry that the image is
+// named for, never to a mirror of it.
+func (e *engine) Pull(ctx context.Context, ref string, credential *image.Credential) (image.Image, error) {
+	hosts := config.HostOptions{HostDir: config.HostDirFromRoot(e.hosts)}
+	if credential != nil {
+		hosts.Credentials = func(host string) (user, secret string, err error) {
+			own := image.Host(ref)
+			if host != own && !(own == "docker.io" && host == "registry-1.docker.io") {
+				return "", "", nil
+			}
+			if credential.IdentityToken != "" {
+				return "", credential.IdentityToken, nil
+			}
+			return credential.Username, credential.Password, nil
+		}
+	}
+	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, hosts)})
 	pulled, err := e.client.Pull(ctx, ref, client.WithResolver(resolver), client.WithPullUnpack, client.WithPullSnapshotter(snapshotter))
 	if err != nil {
 		return image.Image{}, err

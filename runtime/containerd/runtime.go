@@ -216,7 +216,7 @@ func (r *Runtime) EnsureImage(ctx context.Context, req agent.ImageRequest) (agen
 	if err != nil {
 		return agent.Image{}, err
 	}
-	img, err := r.images.Ensure(ctx, req.Reference, policy, req.Progress)
+	img, err := r.images.Ensure(ctx, image.Request{Name: req.Reference, Policy: policy, Keyring: req.Keyring, Progress: req.Progress})
 	var known *image.Error
 	if errors.As(err, &known) {
 		return agent.Image{}, &agent.ImageError{Reason: known.Reason, Err: known.Err}

@@ -4,7 +4,8 @@
 //
 // Invariants:
 //   - One image is pulled once at a time, however many pods wait for it, and a
-//     pull goes on as long as one of them does.
+//     pull goes on as long as one of them does. Who brings other credentials pulls
+//     for himself.
 //   - A name under headway.local is never asked of a network.
 //   - No error or progress holds a credential (R14): queries and user parts of
 //     URLs are cut out.

@@ -32,8 +32,9 @@ var ErrNotFound = errors.New("image is not present")
 type Engine interface {
 	// Find returns a present image, or ErrNotFound.
 	Find(ctx context.Context, canonical string) (Image, error)
-	// Pull fetches an image and unpacks it.
-	Pull(ctx context.Context, canonical string) (Image, error)
+	// Pull fetches an image and unpacks it, with the credential or, with none, as
+	// anybody.
+	Pull(ctx context.Context, canonical string, credential *Credential) (Image, error)
 	// Import stores the images of an archive and unpacks them. name completes the
 	// names that the archive gives them.
 	Import(ctx context.Context, archive io.Reader, name func(string) (string, error)) error
@@ -88,9 +89,18 @@ func New(cfg Config) *Images {
 	return &Images{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pulls: map[string]*pull{}}
 }
 
-// Ensure makes an image present under the policy. Progress, if set, hears what a
-// user would want to see, by reason and message. Errors: *Error.
-func (i *Images) Ensure(ctx context.Context, name string, policy Policy, progress func(reason, message string)) (Image, error) {
+// Request asks for an image.
+type Request struct {
+	Name    string // as in the pod
+	Policy  Policy
+	Keyring Keyring // to pull with
+	// Progress, if set, hears what a user would want to see, by reason and message.
+	Progress func(reason, message string)
+}
+
+// Ensure makes an image present under the policy. Errors: *Error.
+func (i *Images) Ensure(ctx context.Context, req Request) (Image, error) {
+	name, policy, progress := req.Name, req.Policy, req.Progress
 	ref, err := Canonical(name)
 	if err != nil {
 		return Image{}, err
@@ -116,7 +126,7 @@ func (i *Images) Ensure(ctx context.Context, name string, policy Policy, progres
 			"image %s is not on this node and no registry has images of %s: put its archive into the data directory's images folder and start again, or push it to a registry", ref, Local)}
 	}
 	progress("Pulling", fmt.Sprintf("Pulling image %q", name))
-	img, err := i.pull(ctx, ref)
+	img, err := i.pull(ctx, ref, req.Keyring.For(ref))
 	if err != nil {
 		return Image{}, &Error{ErrImagePull, clean(fmt.Errorf("pull image %s: %w", ref, err))}
 	}
@@ -151,15 +161,17 @@ type pull struct {
 	err     error
 }
 
-// pull joins the image's pull, or begins it. The last one to leave ends it.
-func (i *Images) pull(ctx context.Context, ref string) (Image, error) {
+// pull joins the image's pull with the same credentials, or begins it. The last one
+// to leave ends it.
+func (i *Images) pull(ctx context.Context, ref string, ring Keyring) (Image, error) {
+	key := ref + " " + ring.fingerprint()
 	i.mu.Lock()
-	p := i.pulls[ref]
+	p := i.pulls[key]
 	if p == nil {
 		work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		p = &pull{cancel: cancel, done: make(chan struct{})}
-		i.pulls[ref] = p
-		go i.fetch(work, ref, p)
+		i.pulls[key] = p
+		go i.fetch(work, key, ref, ring, p)
 	}
 	p.waiters++
 	i.mu.Unlock()
@@ -168,8 +180,8 @@ func (i *Images) pull(ctx context.Context, ref string) (Image, error) {
 		defer i.mu.Unlock()
 		if p.waiters--; p.waiters == 0 {
 			p.cancel()
-			if i.pulls[ref] == p {
-				delete(i.pulls, ref)
+			if i.pulls[key] == p {
+				delete(i.pulls, key)
 			}
 		}
 	}()
@@ -181,7 +193,7 @@ func (i *Images) pull(ctx context.Context, ref string) (Image, error) {
 	}
 }
 
-func (i *Images) fetch(ctx context.Context, ref string, p *pull) {
+func (i *Images) fetch(ctx context.Context, key, ref string, ring Keyring, p *pull) {
 	defer close(p.done)
 	select {
 	case i.slots <- struct{}{}:
@@ -190,12 +202,29 @@ func (i *Images) fetch(ctx context.Context, ref string, p *pull) {
 		p.err = ctx.Err()
 		return
 	}
-	p.image, p.err = i.cfg.Engine.Pull(ctx, ref)
+	p.image, p.err = i.fetchWith(ctx, ref, ring)
 	i.mu.Lock()
-	if i.pulls[ref] == p { // who asks from now on begins anew
-		delete(i.pulls, ref)
+	if i.pulls[key] == p { // who asks from now on begins anew
+		delete(i.pulls, key)
 	}
 	i.mu.Unlock()
+}
+
+// fetchWith tries one credential after the other, as Kubernetes does: which of them
+// opens a repository is not known before. With none it asks as anybody.
+func (i *Images) fetchWith(ctx context.Context, ref string, ring Keyring) (Image, error) {
+	if len(ring) == 0 {
+		return i.cfg.Engine.Pull(ctx, ref, nil)
+	}
+	var errs []error
+	for _, c := range ring {
+		img, err := i.cfg.Engine.Pull(ctx, ref, &c)
+		if err == nil || ctx.Err() != nil {
+			return img, err
+		}
+		errs = append(errs, err)
+	}
+	return Image{}, errors.Join(errs...)
 }
 
 // cleaned is an error whose text has no credentials, with its chain kept for

@@ -25,6 +25,7 @@ type store struct {
 	pulls    int
 	imports  int
 	during   func(ctx context.Context) error // called in every pull
+	opens    func(*Credential) error         // nil: everybody may pull
 }
 
 func newStore() *store {
@@ -41,11 +42,16 @@ func (s *store) Find(_ context.Context, ref string) (Image, error) {
 	return Image{Reference: ref, Digest: d, ID: digest.FromString("config of " + ref)}, nil
 }
 
-func (s *store) Pull(ctx context.Context, ref string) (Image, error) {
+func (s *store) Pull(ctx context.Context, ref string, credential *Credential) (Image, error) {
 	s.mu.Lock()
 	s.pulls++
-	during := s.during
+	during, opens := s.during, s.opens
 	s.mu.Unlock()
+	if opens != nil {
+		if err := opens(credential); err != nil {
+			return Image{}, err
+		}
+	}
 	if during != nil {
 		if err := during(ctx); err != nil {
 			return Image{}, err
@@ -131,7 +137,7 @@ func TestPolicies(t *testing.T) {
 			s.registry[ref] = "new"
 		}
 		var said []string
-		_, err := newImages(t, s, 1).Ensure(t.Context(), "a:1", tc.policy, func(reason, _ string) { said = append(said, reason) })
+		_, err := newImages(t, s, 1).Ensure(t.Context(), Request{Name: "a:1", Policy: tc.policy, Progress: func(reason, _ string) { said = append(said, reason) }})
 		var e *Error
 		if (tc.reason == "") != (err == nil) || err != nil && (!errors.As(err, &e) || e.Reason != tc.reason) {
 			t.Errorf("%+v: %v", tc, err)
@@ -149,12 +155,12 @@ func TestLocalImagesAreNeverPulled(t *testing.T) {
 	s := newStore()
 	s.registry["headway.local/a:1"] = "from somebody who owns that name"
 	for _, p := range []Policy{IfNotPresent, Always, Never} {
-		if _, err := newImages(t, s, 1).Ensure(t.Context(), "headway.local/a:1", p, nil); err == nil {
+		if _, err := newImages(t, s, 1).Ensure(t.Context(), Request{Name: "headway.local/a:1", Policy: p}); err == nil {
 			t.Errorf("policy %d: no error", p)
 		}
 	}
 	s.present["headway.local/a:1"] = digest.FromString("ours")
-	if _, err := newImages(t, s, 1).Ensure(t.Context(), "headway.local/a:1", Always, nil); err != nil || s.pulls != 0 {
+	if _, err := newImages(t, s, 1).Ensure(t.Context(), Request{Name: "headway.local/a:1", Policy: Always}); err != nil || s.pulls != 0 {
 		t.Errorf("%v, %d pulls", err, s.pulls)
 	}
 }
@@ -169,7 +175,7 @@ func TestOnePullForAll(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if _, err := images.Ensure(t.Context(), "a:1", Always, nil); err != nil {
+				if _, err := images.Ensure(t.Context(), Request{Name: "a:1", Policy: Always}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -204,7 +210,7 @@ func TestPullLivesAsLongAsOneWaits(t *testing.T) {
 		results := make(chan error, 2)
 		for _, ctx := range []context.Context{first, second} {
 			go func() {
-				_, err := images.Ensure(ctx, "a:1", Always, nil)
+				_, err := images.Ensure(ctx, Request{Name: "a:1", Policy: Always})
 				results <- err
 			}()
 		}
@@ -237,7 +243,7 @@ func TestPullsAreBounded(t *testing.T) {
 			ref := fmt.Sprintf("a:%d", i)
 			s.registry["docker.io/library/"+ref] = ref
 			wg.Go(func() {
-				if _, err := images.Ensure(t.Context(), ref, Always, nil); err != nil {
+				if _, err := images.Ensure(t.Context(), Request{Name: ref, Policy: Always}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -261,7 +267,7 @@ func TestR14_ErrorsHoldNoCredential(t *testing.T) {
 		s := newStore()
 		cause := errors.New(text)
 		s.during = func(context.Context) error { return cause }
-		_, err := newImages(t, s, 1).Ensure(t.Context(), "a:1", Always, nil)
+		_, err := newImages(t, s, 1).Ensure(t.Context(), Request{Name: "a:1", Policy: Always})
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v", err)
 		}
@@ -340,7 +346,7 @@ func TestEnsureWaitsForTheImportThatGoesOn(t *testing.T) {
 		synctest.Wait()
 		found := make(chan error, 1)
 		go func() {
-			_, err := images.Ensure(t.Context(), "headway.local/a:1", IfNotPresent, nil)
+			_, err := images.Ensure(t.Context(), Request{Name: "headway.local/a:1", Policy: IfNotPresent})
 			found <- err
 		}()
 		synctest.Wait()
