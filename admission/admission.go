@@ -68,8 +68,13 @@ func Admit(r Request, f Facts) (api.Object, error) {
 	switch o := r.Object.(type) {
 	case *corev1.Pod:
 		if r.Verb == Create {
+			if err := secure(o, f); err != nil {
+				return nil, err
+			}
 			return complete(o, f)
 		}
+	case *corev1.Namespace:
+		return o, securityLabels(r, o)
 	case *schedulingv1.PriorityClass:
 		return o, oneDefault(o, f)
 	}

@@ -106,10 +106,10 @@ func TestPodKeepsWhatItSays(t *testing.T) {
 
 func TestR12_UnsupportedFieldsAreRefused(t *testing.T) {
 	in := pod()
-	in.Spec.HostNetwork = true
-	in.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+	in.Spec.RuntimeClassName = new("gvisor")
+	in.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 	_, err := admission.Admit(admission.Request{Verb: admission.Create, Object: in}, active())
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.hostNetwork") || !strings.Contains(err.Error(), "spec.volumes") {
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.runtimeClassName") || !strings.Contains(err.Error(), "spec.ephemeralContainers") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := admission.Admit(admission.Request{Verb: admission.Update, Object: in, Old: in, Subresource: "status"}, active()); err != nil {

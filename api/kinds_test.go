@@ -57,8 +57,11 @@ func TestR12_UnsupportedFieldsAreNamed(t *testing.T) {
 		pod + "  topologySpreadConstraints:\n  - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 2, nodeAffinityPolicy: Ignore, nodeTaintsPolicy: Honor, matchLabelKeys: [rev], labelSelector: {matchLabels: {app: x}}}\n":                                                                                                                                                                                                                       "",
 		pod + "  schedulingGroup: {podGroupName: x}\n": "f.yaml:8:3: spec.schedulingGroup: Forbidden: not supported by this version of Headway: pods are scheduled one by one, not in groups",
 		"apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 1000\nglobalDefault: true\npreemptionPolicy: Never\ndescription: important\n": "",
-		pod + "  hostNetwork: false\n":                                                                  "",
-		pod + "  hostNetwork: true\n":                                                                   "f.yaml:8:3: spec.hostNetwork: Forbidden: not supported by this version of Headway: every pod has a network of its own; publish a port with hostPort",
+		pod + "  hostNetwork: false\n": "",
+		pod + "  hostNetwork: true\n  hostPID: true\n  hostIPC: true\n  imagePullSecrets: [{name: x}]\n": "",
+		pod + "  runtimeClassName: x\n": "f.yaml:8:3: spec.runtimeClassName: Forbidden: not supported by this version of Headway: every container runs in runc",
+		pod + "  securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}\n":           "",
+		pod + "  securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}\n":                     "f.yaml:8:32: spec.securityContext.sysctls[0].name: Forbidden: only kernel.shm_rmid_forced or net.ipv4.ip_local_port_range or net.ipv4.ip_local_reserved_ports or net.ipv4.ip_unprivileged_port_start or net.ipv4.ping_group_range or net.ipv4.tcp_syncookies or net.ipv4.tcp_keepalive_time or net.ipv4.tcp_keepalive_intvl or net.ipv4.tcp_keepalive_probes or net.ipv4.tcp_fin_timeout or net.ipv4.tcp_rmem or net.ipv4.tcp_wmem is supported by this version of Headway: another is not the pod's own, or can harm its node",
 		pod + "  initContainers: [{name: b, image: i}]\n":                                               "f.yaml:8:3: spec.initContainers: Forbidden: not supported by this version of Headway: init containers are not run",
 		pod + "    livenessProbe: {tcpSocket: {port: 1}}\n":                                             "f.yaml:8:5: spec.containers[0].livenessProbe: Forbidden: not supported by this version of Headway: probes are not run",
 		pod + "    lifecycle: {preStop: {exec: {command: [x]}}}\n":                                      "f.yaml:8:17: spec.containers[0].lifecycle.preStop: Forbidden: not supported by this version of Headway: lifecycle hooks are not run",
@@ -66,9 +69,9 @@ func TestR12_UnsupportedFieldsAreNamed(t *testing.T) {
 		pod + "    resources: {limits: {ephemeral-storage: 1Gi}, requests: {ephemeral-storage: 1Gi}}\n": "f.yaml:8:26: spec.containers[0].resources.limits.ephemeral-storage: Forbidden: not supported by this version of Headway: only cpu, memory and extended resources are accounted for",
 		pod + "  schedulerName: mine\n":                                                                 "f.yaml:8:3: spec.schedulerName: Forbidden: only default-scheduler is supported by this version of Headway: there is one scheduler",
 		pod + "  securityContext: {fsGroup: 1}\n":                                                       "f.yaml:8:21: spec.securityContext.fsGroup: Forbidden: not supported by this version of Headway: files are not given to a group",
-		pod + "    securityContext: {seccompProfile: {type: Unconfined}}\n":                             "f.yaml:8:40: spec.containers[0].securityContext.seccompProfile.type: Forbidden: only RuntimeDefault is supported by this version of Headway: every container has the engine's default profile",
-		pod + "  subdomain: x\n  dnsConfig: {options: [{name: rotate}]}\n":                              "",
-		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nimagePullSecrets: [{name: x}]\n":    "f.yaml:4:1: imagePullSecrets: Forbidden: not supported by this version of Headway: images are pulled without credentials",
+		pod + "    securityContext: {seccompProfile: {type: Unconfined}}\n  securityContext: {seccompProfile: {type: Localhost, localhostProfile: a.json}}\n":                            "",
+		pod + "  subdomain: x\n  dnsConfig: {options: [{name: rotate}]}\n":                                                                                                               "",
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nimagePullSecrets: [{name: x}]\n":                                                                                     "f.yaml:4:1: imagePullSecrets: Forbidden: not supported by this version of Headway: images are pulled without credentials",
 		"apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  managedBy: other.io/controller\n  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}\n": "f.yaml:5:3: spec.managedBy: Forbidden: only kubernetes.io/job-controller is supported by this version of Headway: Headway runs every Job",
 		"apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  suspend: true\n  completionMode: Indexed\n  completions: 4\n  backoffLimitPerIndex: 1\n  maxFailedIndexes: 2\n  successPolicy: {rules: [{succeededIndexes: 0-1, succeededCount: 1}]}\n  podReplacementPolicy: Failed\n  podFailurePolicy: {rules: [{action: FailIndex, onExitCodes: {containerName: c, operator: In, values: [1]}}, {action: Ignore, onPodConditions: [{type: DisruptionTarget, status: " + `"True"` + "}]}]}\n  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}\n": "",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, finalizers: [x.y/z]}\n":                        "f.yaml:3:21: metadata.finalizers: Forbidden: a declared object is deleted when its manifest is: remove it",
@@ -92,7 +95,7 @@ func TestUnsupportedLooksAtDeclarableKindsOnly(t *testing.T) {
 	if errs := api.Unsupported(&corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "x"}}); len(errs) > 0 {
 		t.Error(errs)
 	}
-	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{HostPID: true, HostIPC: true}}}}
+	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RuntimeClassName: new("x"), ResourceClaims: []corev1.PodResourceClaim{{Name: "x"}}}}}}
 	if errs := api.Unsupported(d); len(errs) != 2 {
 		t.Errorf("got %v", errs)
 	}

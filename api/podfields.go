@@ -101,16 +101,12 @@ func confinement(prefix string) []FieldRule {
 	)
 }
 
-// safeSysctls are the kernel parameters that Kubernetes lets every pod set, in both
-// ways to write them.
+// safeSysctls are the kernel parameters that Kubernetes lets every pod set.
 func safeSysctls() []string {
 	out := []string{"kernel.shm_rmid_forced"}
 	for _, name := range strings.Fields("ip_local_port_range ip_local_reserved_ports ip_unprivileged_port_start ping_group_range " +
 		"tcp_syncookies tcp_keepalive_time tcp_keepalive_intvl tcp_keepalive_probes tcp_fin_timeout tcp_rmem tcp_wmem") {
 		out = append(out, "net.ipv4."+name)
-	}
-	for _, name := range slices.Clone(out) {
-		out = append(out, strings.ReplaceAll(name, ".", "/"))
 	}
 	return out
 }

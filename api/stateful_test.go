@@ -54,9 +54,9 @@ func TestR12_SetsAreActedOn(t *testing.T) {
 	claims := "  volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]\n"
 	for text, want := range map[string]string{
 		statefulSet + claims: "spec.volumeClaimTemplates: Forbidden: not supported by this version of Headway: volumes are not mounted",
-		strings.Replace(statefulSet, "RollingUpdate,", "Recreate,", 1):                 "spec.updateStrategy",
-		strings.Replace(daemonSet, "maxUnavailable: 0", "maxUnavailable: 1", 1):        "spec.updateStrategy.rollingUpdate",
-		strings.Replace(daemonSet, "{containers", "{hostNetwork: true, containers", 1): "spec.template.spec.hostNetwork: Forbidden",
+		strings.Replace(statefulSet, "RollingUpdate,", "Recreate,", 1):                   "spec.updateStrategy",
+		strings.Replace(daemonSet, "maxUnavailable: 0", "maxUnavailable: 1", 1):          "spec.updateStrategy.rollingUpdate",
+		strings.Replace(daemonSet, "{containers", "{runtimeClassName: x, containers", 1): "spec.template.spec.runtimeClassName: Forbidden",
 	} {
 		problems := problemsOf(t, text)
 		if len(problems) == 0 || !strings.Contains(problems[0].String(), want) && !strings.Contains(problems[0].Field, want) {

@@ -40,6 +40,9 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 		checkAddresses(c, s.cfg.Services, f)
 		checkReserved(c, f)
 		checkMarkers(c, f)
+		if err := checkSecurity(c, f); err != nil {
+			return err
+		}
 	}
 	if refused := checkDeletions(src, applied, v.Commit, gone, a); refused != nil {
 		v.Refusal, v.names = refused.message, refused.names

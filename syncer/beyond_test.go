@@ -25,6 +25,18 @@ func namespaceFile(name string) string {
 	return "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
 }
 
+// levelled is the namespace team with a Pod Security level.
+func levelled(mode, level string) string {
+	return "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {pod-security.kubernetes.io/" + mode + ": " + level + "}}\n"
+}
+
+// podFile is a pod in it.
+func podFile(spec string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: team}\nspec: {" + spec + "containers: [{name: app, image: \"app:1\"}]}\n"
+}
+
+var inTeam = edit(app, "{name: web", "{name: web, namespace: team")
+
 // with adds lines to app's container.
 func with(lines string) string { return app + lines }
 
@@ -108,6 +120,12 @@ func TestEveryRule(t *testing.T) {
 		{ruleNewGround, judged{after: map[string]string{"web.yaml": with(readsSettings)}}, "web.yaml:15:35: spec.template.spec.containers[0].envFrom[0].configMapRef.name: ConfigMap default/settings is neither in this commit"},
 		{ruleAccount, judged{before: base, after: map[string]string{"web.yaml": with("      serviceAccountName: robot\n")}}, "web.yaml:15:7: spec.template.spec.serviceAccountName: ServiceAccount default/robot is neither"},
 		{rulePriorityClass, judged{before: base, after: map[string]string{"web.yaml": with("      priorityClassName: high\n")}}, "web.yaml:15:7: spec.template.spec.priorityClassName: PriorityClass high is neither"},
+		{ruleSecurity, judged{before: base, after: map[string]string{"n.yaml": levelled("enforce", "baseline"), "p.yaml": podFile("hostNetwork: true, ")}},
+			`p.yaml:4:1: spec: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`},
+		{ruleSecurity, judged{before: map[string]string{"n.yaml": namespaceFile("team"), "web.yaml": inTeam}, after: map[string]string{"n.yaml": levelled("enforce", "restricted"), "web.yaml": inTeam}},
+			`web.yaml:9:5: spec.template.spec: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "web"`},
+		{ruleSecurityWarned, judged{before: base, after: map[string]string{"n.yaml": levelled("warn", "restricted"), "web.yaml": inTeam}},
+			`web.yaml:9:5: spec.template.spec: violates PodSecurity "restricted:latest"`},
 		{rulePullSecret, judged{before: base, after: map[string]string{"web.yaml": with("      imagePullSecrets: [{name: hub}]\n")}}, "web.yaml:15:27: spec.template.spec.imagePullSecrets[0].name: Secret default/hub is neither"},
 		{ruleAddress, judged{before: base, after: map[string]string{"web.yaml": app, "a.yaml": nodePort("a", 30080), "b.yaml": nodePort("b", 30080)}},
 			"b.yaml:7:22: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated: Service default/a, declared in a.yaml:1, has it"},

@@ -180,12 +180,8 @@ func (p *planner) told(m *api.Manifest, key store.Key) bool {
 
 // create plans a new object, as it is first written.
 func (p *planner) create(m *api.Manifest, key store.Key, reason string) {
-	ns := p.Spaces[key.Namespace]
-	switch {
-	case !m.Kind.Namespaced:
-	case ns == nil: // declared too, or one that the cluster makes itself: Judge has seen to that
-		ns = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}}
-	case ns.DeletionTimestamp != nil:
+	// One that is not there is declared too, or the cluster makes it: Judge has seen to that.
+	if ns := p.Spaces[key.Namespace]; m.Kind.Namespaced && ns != nil && ns.DeletionTimestamp != nil {
 		p.step(Wait, key, store.Op{}, m, "is made when its namespace, which is being deleted, is there again")
 		return
 	}
@@ -194,7 +190,9 @@ func (p *planner) create(m *api.Manifest, key store.Key, reason string) {
 	api.SetProvenance(obj, p.provenance(m))
 	store.Stamp(obj, p.now)
 	prepare(obj)
-	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: ns, PriorityClasses: p.Classes})
+	// Pod Security goes by the labels that the commit declares: checkSecurity judges it.
+	unlabelled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}}
+	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: unlabelled, PriorityClasses: p.Classes})
 	if err != nil {
 		p.problems = append(p.problems, problem(m, "", err.Error()))
 		return

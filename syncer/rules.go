@@ -35,6 +35,8 @@ const (
 	ruleAccount           = "serviceaccount-missing"
 	rulePullSecret        = "pull-secret-missing"
 	rulePriorityClass     = "priorityclass-missing"
+	ruleSecurity          = "pod-security"
+	ruleSecurityWarned    = "pod-security-warned"
 	ruleSelectsNothing    = "service-selects-nothing"
 	ruleAddress           = "address-not-free"
 	ruleBalancer          = "balancer-port-taken"
@@ -67,6 +69,8 @@ func Rules() []Rule {
 		{ruleAccount, Warning, "pods run without it: they get no API credentials in this version"},
 		{rulePullSecret, Warning, "the image may be there already, or be public"},
 		{rulePriorityClass, Error, "pods that name a class that is not there are not made"},
+		{ruleSecurity, Error, "pods that break the Pod Security level that their namespace enforces are not made"},
+		{ruleSecurityWarned, Warning, "the namespace's label asks for a warning"},
 		{ruleSelectsNothing, Warning, "a Service may come before its pods"},
 		{ruleAddress, Error, "a cluster IP and a node port are one Service's, and of the cluster's ranges"},
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},

@@ -41,10 +41,9 @@ func (d dataDir) network() string     { return d.path("network") }
 func (d dataDir) dnsAddress() string  { return d.path("dns.address") } // of the cluster's names on this machine
 func (d dataDir) images() string      { return d.path("images") }      // OCI archives to import
 func (d dataDir) registries() string  { return d.path("registries") }  // containerd's hosts.toml folders
-func (d dataDir) seccomp() string     { return d.path("seccomp") }
-func (d dataDir) seccomp() string     { return d.path("seccomp") }  // profiles that pods name
-func (d dataDir) programs() string    { return d.path("bin") }      // the keeper, unpacked
-func (d dataDir) nodeKey() string     { return d.path("node.key") } // of an agent that joined
+func (d dataDir) seccomp() string     { return d.path("seccomp") }     // profiles that pods name
+func (d dataDir) programs() string    { return d.path("bin") }         // the keeper, unpacked
+func (d dataDir) nodeKey() string     { return d.path("node.key") }    // of an agent that joined
 func (d dataDir) nodeCert() string    { return d.path("node.crt") }
 func (d dataDir) authority() string   { return d.path("ca.crt") }
 

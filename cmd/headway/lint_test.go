@@ -91,7 +91,7 @@ func TestR2_LintNamesEveryProblem(t *testing.T) {
 		".headway.yaml":     config + "drift: fix\nallowedSigners: {ssh: keys/none}\n",
 		"a.yaml":            configMap("same"),
 		"b.yaml":            configMap("same") + "dat: {}\n",
-		"c.yaml":            "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  hostNetwork: true\n  containers: [{name: c, image: i, imagePulPolicy: x}]\n",
+		"c.yaml":            "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  runtimeClassName: x\n  containers: [{name: c, image: i, imagePulPolicy: x}]\n",
 		"d.yaml":            "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: s}\n",
 		"e.yaml":            config,
 		"link.yaml":         "-> /etc/passwd",

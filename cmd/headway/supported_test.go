@@ -28,7 +28,7 @@ func TestR12_SupportedJSON(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"spec.containers[].image": "acted", "spec.containers[].livenessProbe.httpGet.port": "refused", "spec.nodeSelector{}": "acted",
-		"spec.serviceAccountName": "harmless", "spec.hostNetwork": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "harmless",
+		"spec.serviceAccountName": "harmless", "spec.runtimeClassName": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "harmless",
 	} {
 		f := s.PodFields[path]
 		if f.Status != want || (f.Why == "") != (want == "acted") {
@@ -53,9 +53,9 @@ func TestR12_SupportedJSON(t *testing.T) {
 
 func TestSupportedForAPerson(t *testing.T) {
 	for args, want := range map[string][]string{
-		"":            {"Deployment", "apps/v1", "StatefulSet", "spec.hostNetwork", "every pod has a network of its own"},
+		"":            {"Deployment", "apps/v1", "StatefulSet", "spec.runtimeClassName", "every container runs in runc"},
 		"deployments": {"apps/v1 Deployment: acted\n", "acted     spec.strategy.type\n", "acted     spec.template.spec  (a pod's fields have a list of their own)"},
-		"pod":         {"v1 Pod: acted\n", "refused   spec.hostNetwork  (every pod has", "acted     spec.dnsPolicy\n", "harmless  spec.schedulerName  (only default-scheduler: "},
+		"pod":         {"v1 Pod: acted\n", "refused   spec.runtimeClassName  (every container runs in runc", "acted     spec.dnsPolicy\n", "harmless  spec.schedulerName  (only default-scheduler: "},
 		"service":     {"v1 Service: acted\n", "acted     spec.ports[].nodePort\n"},
 		"podtemplate": {"v1 PodTemplate: refused: nothing is made from it"},
 		"Event":       {"v1 Event: refused", "events.k8s.io/v1 Event: refused"},
