@@ -260,10 +260,10 @@ func TestAdoptionAndRelease(t *testing.T) {
 // R12: a pod that may not enter is told of.
 func TestR12_ARefusedPodIsToldOf(t *testing.T) {
 	w := newWorld(t, t, "n1", "n2")
-	w.create(logs(func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.HostNetwork = true }))
+	w.create(logs(func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.RuntimeClassName = new("gvisor") }))
 	w.settle()
 	w.see("")
-	if got := w.events("FailedCreate"); len(got) != 1 || !strings.HasPrefix(got[0], "Error creating: ") || !strings.Contains(got[0], "spec.hostNetwork") {
+	if got := w.events("FailedCreate"); len(got) != 1 || !strings.HasPrefix(got[0], "Error creating: ") || !strings.Contains(got[0], "spec.runtimeClassName") {
 		t.Errorf("events %v", got)
 	}
 	w.seeStatus("2/0/0/0/0/2/0")

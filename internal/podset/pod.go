@@ -26,6 +26,7 @@ func New(owner api.Object, template *corev1.PodTemplateSpec) *corev1.Pod {
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
+	api.Scheme().Default(p) // a pod has defaults that a template has not: it requests what it limits
 	p.Status.Phase = corev1.PodPending
 	p.Status.QOSClass = QOS(&p.Spec)
 	if len(p.Spec.SchedulingGates) > 0 {

@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/store"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -212,6 +214,29 @@ func TestNewPodIsAsTheAPIServerHasIt(t *testing.T) {
 	}
 	if two.Namespace != "shop" || two.GenerateName != "web-1-" || two.Status.Phase != corev1.PodPending || two.Status.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("%+v", two)
+	}
+}
+
+// Kubernetes defaults a pod beyond its template: it requests what it limits, and gets
+// the variables of Services. Without that an update by a client looks like a change of
+// the spec.
+func TestNewPodHasThePodsDefaults(t *testing.T) {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "u"}}
+	half := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: half}}}}}
+	p := podset.New(rs, template)
+	if got := p.Spec.Containers[0].Resources.Requests; !equality.Semantic.DeepEqual(got, half) || p.Status.QOSClass != corev1.PodQOSGuaranteed {
+		t.Errorf("requests %v, class %s", got, p.Status.QOSClass)
+	}
+	if s := p.Spec.EnableServiceLinks; s == nil || !*s {
+		t.Errorf("enableServiceLinks: %v", s)
+	}
+	if template.Spec.Containers[0].Resources.Requests != nil {
+		t.Error("the template was changed")
+	}
+	again := p.DeepCopy()
+	if api.Scheme().Default(again); !equality.Semantic.DeepEqual(p, again) {
+		t.Errorf("the API server would change it once more:\n%+v\n%+v", p, again)
 	}
 }
 
