@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/session"
@@ -44,8 +45,11 @@ type attendance struct {
 	mu      sync.Mutex
 	dirty   map[store.Key]bool // objects to look at again
 	order   []store.Key
-	needed  map[store.Key]int // ConfigMaps and Secrets, by how many pods refer to them
-	newest  int64             // revision of a Service or EndpointSlice that is dirty or was
+	needed  map[store.Key]int  // ConfigMaps and Secrets, by how many pods refer to them
+	newest  int64              // revision of a Service or EndpointSlice that is dirty or was
+	unsure  bool               // which pods are to be measured may have changed
+	asked   map[types.UID]bool // pods that the agent measures
+	told    time.Time          // when it told of them last
 	replies []*session.Down
 	outward chan struct{} // dirty or replies have something
 
@@ -332,6 +336,8 @@ func (a *attendance) accept(m *session.Up) error {
 		notify(a.inward)
 	case *session.Up_Routed:
 		a.n.routed(a, m.Routed.Revision)
+	case *session.Up_Figures:
+		a.takeFigures(m.Figures)
 	case *session.Up_Event:
 		if !a.rate.AllowN(a.n.now(), 1) {
 			return nil // a flood of events says no more than its beginning
