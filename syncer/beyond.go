@@ -29,7 +29,7 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 			v.along[g.key] = gone[i].along
 		}
 	}
-	c := &scene{desired: d, changed: o.Desired, live: s.cfg.Store, steps: v.steps, gone: map[store.Key]api.Provenance{}, first: src.Status.Applied == ""}
+	c := &scene{desired: d, changed: o.Desired, live: s.cfg.Store, steps: v.steps, gone: map[store.Key]api.Provenance{}, first: src.Status.Applied == "", autoscaled: o.Autoscaled}
 	for _, g := range gone {
 		c.gone[g.key] = g.from
 	}
@@ -40,6 +40,7 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 		checkAddresses(c, s.cfg.Services, f)
 		checkReserved(c, f)
 		checkMarkers(c, f)
+		checkAutoscaled(c, f)
 	}
 	if refused := checkDeletions(src, applied, v.Commit, gone, a); refused != nil {
 		v.Refusal, v.names = refused.message, refused.names

@@ -17,6 +17,7 @@ func (s *Syncer) watches() []reconcile.Watch {
 		{Resource: api.Sources(), Keys: self},
 		{Resource: api.GitRefs(), Keys: self},
 		{Resource: api.DoneRecords(), Keys: s.recordGone},
+		{Resource: api.HorizontalPodAutoscalers(), Keys: s.ofAutoscaler},
 	}
 	for _, k := range api.Kinds() {
 		if k.Declarable {
