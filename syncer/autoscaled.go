@@ -31,10 +31,8 @@ func (s *Syncer) autoscaled(d *desired) map[store.Key]store.Key {
 			add(key, obj)
 		}
 	}
-	for _, m := range d.list {
-		if m.Kind.GroupResource() == api.HorizontalPodAutoscalers() {
-			add(keyOf(m), m.Object)
-		}
+	for _, m := range d.autoscalers {
+		add(keyOf(m), m.Object)
 	}
 	return out
 }

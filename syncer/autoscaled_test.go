@@ -8,6 +8,7 @@ import (
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 )
 
 const autoscaler = `apiVersion: autoscaling/v2
@@ -67,6 +68,27 @@ func TestD6_AutoscaledReplicasAreNoDrift(t *testing.T) {
 	}
 	if c := w.s.besideLive(w.s.desired); len(c) != 0 {
 		t.Errorf("headway diff shows %+v", c)
+	}
+}
+
+// What the controller keeps on an autoscaler is no drift, and outlives a commit that
+// changes its spec.
+func TestD6_WhatItsControllerKeepsOnAnAutoscaler(t *testing.T) {
+	w := newWorld(t)
+	w.push(w.repo.add("c1", "", map[string]string{"app.yaml": app, "hpa.yaml": autoscaler}))
+	w.change("horizontalpodautoscalers", "default", "web", func(o api.Object) {
+		a := o.(*autoscalingv2.HorizontalPodAutoscaler)
+		a.Annotations[api.AnnotationRescales] = "[]"
+		a.Status.CurrentReplicas = 4
+	})
+	w.settle()
+	w.push(w.repo.add("c2", "c1", map[string]string{"app.yaml": app, "hpa.yaml": strings.Replace(autoscaler, "10", "11", 1)}))
+	a := w.get("horizontalpodautoscalers", "default", "web").(*autoscalingv2.HorizontalPodAutoscaler)
+	if a.Annotations[api.AnnotationRescales] != "[]" || a.Status.CurrentReplicas != 4 || a.Spec.MaxReplicas != 11 || a.Generation != 2 {
+		t.Errorf("after a commit %+v", a)
+	}
+	if r := w.record("horizontalpodautoscalers", "default", "web"); r != nil {
+		t.Errorf("drift %+v", r)
 	}
 }
 

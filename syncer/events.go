@@ -98,7 +98,7 @@ func meaningful(e store.Event) bool {
 // without their generation.
 func specOnlyByGeneration(key store.Key) bool {
 	switch key.GroupResource {
-	case api.Deployments(), api.ReplicaSets(), api.ReplicationControllers(), api.StatefulSets(), api.DaemonSets(), api.Jobs(), api.CronJobs():
+	case api.Deployments(), api.ReplicaSets(), api.ReplicationControllers(), api.StatefulSets(), api.DaemonSets(), api.Jobs(), api.CronJobs(), api.HorizontalPodAutoscalers():
 		return true
 	}
 	return false

@@ -15,8 +15,8 @@
 //
 // Figures (docs/autoscaling.md): an agent is asked to measure the pods of its node that
 // an autoscaler targets, and no others; without any it sends nothing, and the node has
-// no NodeFigures. What it measures replaces the record of its node, once per
-// Config.Measure at most, on the node's lease: it goes when the node is lost, and with
+// no NodeFigures. What it measures replaces the record of its node, about
+// once per Config.Measure (what comes much earlier is passed over), on the node's lease: it goes when the node is lost, and with
 // the last pod that somebody asks about.
 //
 // The Lease object is the node's liveness and the session's epoch in one. It
