@@ -23,6 +23,13 @@ import (
 // measuring is the version of the protocol from which agents measure.
 const measuring = 3
 
+// gauge is what a session knows of measuring.
+type gauge struct {
+	unsure bool               // which pods are to be measured may have changed
+	asked  map[types.UID]bool // pods that the agent measures
+	told   time.Time          // when it told of them last
+}
+
 // retargeted says whether an autoscaler came, went or has another target.
 func retargeted(e store.Event) bool {
 	before, _ := e.Previous.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -74,7 +81,7 @@ func targets(r store.Reader, namespace string) []labels.Selector {
 // rewatch has the session look again at which pods are to be measured.
 func (a *attendance) rewatch() {
 	a.mu.Lock()
-	a.unsure = true
+	a.gauge.unsure = true
 	a.mu.Unlock()
 	notify(a.outward)
 }
@@ -97,7 +104,7 @@ func (a *attendance) sendMeasure(v *view) error {
 	}
 	v.measured = now
 	a.mu.Lock()
-	a.asked = asked
+	a.gauge.asked = asked
 	a.mu.Unlock()
 	if len(now) == 0 { // the agent falls silent, and what it said goes
 		a.inbox.measured(&session.Figures{})
@@ -111,9 +118,9 @@ func (a *attendance) sendMeasure(v *view) error {
 func (a *attendance) takeFigures(m *session.Figures) {
 	now := a.n.now()
 	a.mu.Lock()
-	early := now.Sub(a.told) < a.n.cfg.Measure*3/4
+	early := now.Sub(a.gauge.told) < a.n.cfg.Measure*3/4
 	if !early {
-		a.told = now
+		a.gauge.told = now
 	}
 	a.mu.Unlock()
 	if early {
@@ -169,7 +176,7 @@ func (a *attendance) figuresOp(m *session.Figures) store.Op {
 // record may be large.
 func (a *attendance) readFigures(m *session.Figures) []api.PodFigures {
 	a.mu.Lock()
-	asked := a.asked
+	asked := a.gauge.asked
 	a.mu.Unlock()
 	pods := map[types.UID]*corev1.Pod{}
 	for _, pod := range a.n.cfg.Store.OnNode(a.node) {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/session"
@@ -45,11 +44,9 @@ type attendance struct {
 	mu      sync.Mutex
 	dirty   map[store.Key]bool // objects to look at again
 	order   []store.Key
-	needed  map[store.Key]int  // ConfigMaps and Secrets, by how many pods refer to them
-	newest  int64              // revision of a Service or EndpointSlice that is dirty or was
-	unsure  bool               // which pods are to be measured may have changed
-	asked   map[types.UID]bool // pods that the agent measures
-	told    time.Time          // when it told of them last
+	needed  map[store.Key]int // ConfigMaps and Secrets, by how many pods refer to them
+	newest  int64             // revision of a Service or EndpointSlice that is dirty or was
+	gauge   gauge             // what the agent measures
 	replies []*session.Down
 	outward chan struct{} // dirty or replies have something
 

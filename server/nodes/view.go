@@ -45,8 +45,8 @@ func (a *attendance) wakeIfNeeded(key store.Key) {
 func (a *attendance) work() (keys []store.Key, replies []*session.Down, newest int64, unsure bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	keys, replies, unsure = a.order, a.replies, a.unsure
-	a.order, a.replies, a.unsure = nil, nil, false
+	keys, replies, unsure = a.order, a.replies, a.gauge.unsure
+	a.order, a.replies, a.gauge.unsure = nil, nil, false
 	clear(a.dirty)
 	return keys, replies, a.newest, unsure
 }
