@@ -35,12 +35,12 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 	}
 	if d.whole() {
 		s.checkNamespaces(c, f)
+		checkAutoscaled(c, f)
 		checkReferences(c, f)
 		checkSelectors(c, f)
 		checkAddresses(c, s.cfg.Services, f)
 		checkReserved(c, f)
 		checkMarkers(c, f)
-		checkAutoscaled(c, f)
 	}
 	if refused := checkDeletions(src, applied, v.Commit, gone, a); refused != nil {
 		v.Refusal, v.names = refused.message, refused.names
