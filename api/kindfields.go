@@ -55,6 +55,8 @@ func objectRules(k Kind) []FieldRule {
 		return slices.Concat(amounts("spec.", "hard"), only("spec.scopes[]", noClasses, scopes...),
 			only("spec.scopeSelector.matchExpressions[].scopeName", noClasses, scopes...),
 			acted("spec.scopeSelector.matchExpressions[].", "operator values[]"))
+	case "HorizontalPodAutoscaler":
+		return autoscalerRules()
 	case "PodDisruptionBudget":
 		return append(acted("spec.", "minAvailable maxUnavailable unhealthyPodEvictionPolicy"), selector("spec.selector")...)
 	case "Pod":

@@ -125,6 +125,7 @@ var table = sync.OnceValue(func() []Kind {
 		k(Group, "Edit", "edits", &Edit{}, cluster),
 		k(Group, "DriftRecord", "driftrecords", &DriftRecord{}, cluster),
 		k(Group, "Allocation", "allocations", &Allocation{}, cluster),
+		k(Group, "NodeFigures", "nodefigures", &NodeFigures{}, cluster),
 	}, storedKinds()...)
 })
 

@@ -29,12 +29,13 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 			v.along[g.key] = gone[i].along
 		}
 	}
-	c := &scene{desired: d, changed: o.Desired, live: s.cfg.Store, steps: v.steps, gone: map[store.Key]api.Provenance{}, first: src.Status.Applied == ""}
+	c := &scene{desired: d, changed: o.Desired, live: s.cfg.Store, steps: v.steps, gone: map[store.Key]api.Provenance{}, first: src.Status.Applied == "", autoscaled: o.Autoscaled}
 	for _, g := range gone {
 		c.gone[g.key] = g.from
 	}
 	if d.whole() {
 		s.checkNamespaces(c, f)
+		checkAutoscaled(c, f)
 		checkReferences(c, f)
 		checkSelectors(c, f)
 		checkAddresses(c, s.cfg.Services, f)

@@ -145,6 +145,8 @@ func TestEveryRule(t *testing.T) {
 			"b.yaml:7:12: spec.ports[0].port: pods of Deployment default/web, declared in web.yaml:1, have port 8080/TCP of their node as hostPort"},
 		{ruleSelectsNothing, judged{before: base, after: map[string]string{"web.yaml": app, "s.yaml": edit(nodePort("s", 30080), "app: web", "app: web, tier: x")}},
 			"s.yaml:5:3: spec.selector: app=web,tier=x matches no pod of namespace default, in this commit or in the cluster"},
+		{ruleAutoscaled, judged{before: base, after: map[string]string{"app.yaml": app, "hpa.yaml": autoscaler}},
+			"app.yaml:5:3: spec.replicas: HorizontalPodAutoscaler default/web (hpa.yaml:1) sets the replicas"},
 		{ruleReserved, judged{before: base, after: map[string]string{"s.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes}\nspec: {ports: [{port: 443}]}\n"}},
 			"s.yaml:3:12: metadata.name: Service default/kubernetes is made by the cluster and cannot be declared: give it another name"},
 		{ruleImmutable, judged{before: map[string]string{"web.yaml": app}, after: map[string]string{"web.yaml": edit(app, "app: web}", "app: web2}")}},

@@ -166,6 +166,7 @@ func (s *Syncer) besideLive(d *desired) []beside {
 	}
 	slices.SortFunc(keys, compareKeys)
 	var out []beside
+	autoscaled := s.autoscaled(d)
 	for _, key := range slices.Compact(keys) {
 		m, live := d.manifest(key), s.cfg.Store.Get(key)
 		switch {
@@ -176,8 +177,11 @@ func (s *Syncer) besideLive(d *desired) []beside {
 				out = append(out, beside{key: key, m: m, declared: m.Object})
 			}
 		default:
-			base := known.manifest(key)
-			want, changed, err := merge(base, m, live)
+			base, told := known.manifest(key), m
+			if _, scaled := autoscaled[key]; scaled {
+				told = withoutReplicas(m)
+			}
+			want, changed, err := merge(base, told, live)
 			if err != nil {
 				want, changed = m.Object, []string{""}
 			}

@@ -21,6 +21,7 @@ type desired struct {
 	list         []*api.Manifest             // each object once
 	base         map[store.Key]*api.Manifest // shared: never changed
 	over         map[store.Key]*api.Manifest // what is not as in base; nil: not declared
+	autoscalers  []*api.Manifest             // of list
 	problems     []api.Problem               // of the rendering, and objects that are declared twice
 	outside      []api.Problem               // what the source may not write; it is not in list
 	warnings     []api.Problem
@@ -40,6 +41,11 @@ func newDesired(commit, path string, r Rendered, before *desired) *desired {
 	}
 	if before == nil || len(before.problems)+len(r.Problems) > 0 || !d.follow(before, r.Manifests) {
 		d.build(r.Manifests)
+	}
+	for _, m := range d.list {
+		if m.Kind.Resource == api.HorizontalPodAutoscalers().Resource {
+			d.autoscalers = append(d.autoscalers, m)
+		}
 	}
 	return d
 }

@@ -17,6 +17,7 @@ func (s *Syncer) watches() []reconcile.Watch {
 		{Resource: api.Sources(), Keys: self},
 		{Resource: api.GitRefs(), Keys: self},
 		{Resource: api.DoneRecords(), Keys: s.recordGone},
+		{Resource: api.HorizontalPodAutoscalers(), Keys: s.ofAutoscaler},
 	}
 	for _, k := range api.Kinds() {
 		if k.Declarable {
@@ -97,7 +98,7 @@ func meaningful(e store.Event) bool {
 // without their generation.
 func specOnlyByGeneration(key store.Key) bool {
 	switch key.GroupResource {
-	case api.Deployments(), api.ReplicaSets(), api.ReplicationControllers(), api.StatefulSets(), api.DaemonSets(), api.Jobs(), api.CronJobs():
+	case api.Deployments(), api.ReplicaSets(), api.ReplicationControllers(), api.StatefulSets(), api.DaemonSets(), api.Jobs(), api.CronJobs(), api.HorizontalPodAutoscalers():
 		return true
 	}
 	return false

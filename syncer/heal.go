@@ -41,6 +41,7 @@ func (s *Syncer) heal(ctx context.Context, src *api.Source) error {
 
 func (s *Syncer) healKeys(ctx context.Context, src *api.Source, keys []store.Key) error {
 	o := Observed{Source: s.cfg.Source, Commit: src.Status.Applied, Live: map[store.Key]api.Object{}, Done: map[store.Key]*api.DoneRecord{}, Ended: s.endedJobs(), Verify: true}
+	o.Autoscaled = s.autoscaled(s.desired)
 	tags := map[store.Key]tag{}
 	done := s.doneRecords()
 	var looked []store.Key
@@ -50,7 +51,8 @@ func (s *Syncer) healKeys(ctx context.Context, src *api.Source, keys []store.Key
 			o.Done[key] = d
 		}
 		if m != nil && live != nil {
-			tags[key] = tag{live.GetResourceVersion(), m.Hash}
+			_, scaled := o.Autoscaled[key]
+			tags[key] = tag{live.GetResourceVersion(), m.Hash, scaled}
 			if s.checked[key] == tags[key] && recorded(live, done[key]) && s.editOf(key) == nil {
 				delete(tags, key)
 				delete(o.Done, key)

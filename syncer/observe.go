@@ -42,7 +42,7 @@ func (s *Syncer) observe(ctx context.Context, src *api.Source, d *desired, commi
 		}
 	}
 	slices.SortFunc(o.Desired, func(a, b *api.Manifest) int { return compareKeys(keyOf(a), keyOf(b)) })
-	o.Spaces, o.Classes = s.spaces(o.Desired), priorityClasses(s.cfg.Store, o.Desired)
+	o.Spaces, o.Classes, o.Autoscaled = s.spaces(o.Desired), priorityClasses(s.cfg.Store, o.Desired), s.autoscaled(d)
 	o.Base, err = s.bases(ctx, src, o, commits)
 	return o, err
 }

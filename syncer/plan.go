@@ -72,6 +72,9 @@ type Observed struct {
 	// Allows says whether the source may write to a namespace; what it has made in
 	// others is let go. nil: everywhere.
 	Allows func(namespace string) bool
+	// Autoscaled are the objects whose replicas an autoscaler sets, by their keys; the
+	// other key is its own.
+	Autoscaled map[store.Key]store.Key
 	// Follows are the further sources that the commit names; Sources are those that
 	// there are, and Leaves is what those among them have made that are followed no
 	// longer. Prunes says whether that is deleted (TrailerAllowDelete). All are empty
@@ -222,8 +225,12 @@ func (p *planner) update(m *api.Manifest, key store.Key, live api.Object) {
 		p.replace(m, key, live, "its manifest changed after it had run: it runs again")
 		return
 	}
+	want := m
+	if _, scaled := p.Autoscaled[key]; scaled {
+		want = withoutReplicas(m)
+	}
 	keep := !same && p.Report != nil && p.Report(m.Path)
-	out, changed, err := mergeKeeping(base, m, live, keep)
+	out, changed, err := mergeKeeping(base, want, live, keep)
 	if err != nil {
 		p.problems = append(p.problems, problem(m, "", mergeReason(m, err)))
 		return

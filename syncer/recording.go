@@ -144,6 +144,11 @@ func (s *Syncer) recording(o Observed, keys []store.Key, steps []Step) (do []Ste
 		}
 	}
 	seen := sightings(steps, edits, s.back)
+	for key := range o.Autoscaled {
+		if g := seen[key]; g != nil {
+			g.live = likeDeclared(g.manifest, g.live)
+		}
+	}
 	notes = map[store.Key]noted{}
 	also := map[store.Key][]store.Op{}
 	for _, key := range keys {

@@ -22,6 +22,8 @@ type scene struct {
 	gone    map[store.Key]api.Provenance // by the steps
 	first   bool                         // no commit has been applied yet
 
+	autoscaled map[store.Key]store.Key // whose replicas an autoscaler sets, and which
+
 	pods  map[string][]map[string]string // what podLabels found, by namespace
 	named map[store.Key]*api.Manifest    // what is declared, without its namespace; made when first asked for
 }

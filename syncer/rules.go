@@ -42,6 +42,7 @@ const (
 	ruleBalancer          = "balancer-port-taken"
 	ruleHidden            = "port-of-a-node-hidden"
 	ruleReserved          = "made-by-the-cluster"
+	ruleAutoscaled        = "replicas-autoscaled"
 	ruleImmutable         = "immutable-field"
 	ruleDeletion          = "too-many-deletions"
 	rulePreciousDeletion  = "precious-deletion"
@@ -76,6 +77,7 @@ func Rules() []Rule {
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},
 		{ruleHidden, Warning, "that somebody listens there is not known for certain, nor that he is needed"},
 		{ruleReserved, Error, "the Service default/kubernetes leads to the API and each namespace's ConfigMap kube-root-ca.crt holds its authority; controllers keep both so"},
+		{ruleAutoscaled, Warning, "an autoscaler sets the replicas, and what is declared besides only misleads who reads it"},
 		{ruleImmutable, Error, "Kubernetes forbids the change in place, and deleting is not done unasked"},
 		{ruleDeletion, Error, "a wrong path, a bad merge or a broken generator looks like this"},
 		{rulePreciousDeletion, Error, "a Namespace takes everything in it along, a PersistentVolumeClaim its data"},

@@ -22,7 +22,6 @@ func storedBodies() map[string][2]string {
 		"PersistentVolume":         {"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}", "1Gi → 2Gi"},
 		"PersistentVolumeClaim":    {"spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}", ""}, // nothing before it is bound
 		"CustomResourceDefinition": {"spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}", "name: v1 → name: v2"},
-		"HorizontalPodAutoscaler":  {"spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}, maxReplicas: 3}", "maxReplicas: 3 → maxReplicas: 4"},
 		"Ingress":                  {"spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "number: 80 → number: 81"},
 		"IngressClass":             {"spec: {controller: example.org/a, parameters: {kind: A, name: a}}", "name: a} → name: b}"},
 		"NetworkPolicy":            {"spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress]}", "app: a → app: b"},

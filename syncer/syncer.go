@@ -101,7 +101,10 @@ type Syncer struct {
 type authorship struct{ commit, name string }
 
 // tag is a version of a live object and of its manifest.
-type tag struct{ version, hash string }
+type tag struct {
+	version, hash string
+	scaled        bool // an autoscaler set its replicas
+}
 
 // New makes a Syncer.
 func New(cfg Config) *Syncer {

@@ -24,6 +24,7 @@ import (
 	"headway.dev/headway/controllers/loadbalancer"
 	"headway.dev/headway/controllers/namespace"
 	"headway.dev/headway/controllers/node"
+	"headway.dev/headway/controllers/podautoscaler"
 	"headway.dev/headway/controllers/podgarbage"
 	"headway.dev/headway/controllers/quota"
 	"headway.dev/headway/controllers/replicaset"
@@ -69,6 +70,7 @@ func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() 
 	l.add("eviction", eviction.New(eviction.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("eviction"), Metrics: metrics}))
 	l.add("disruption", disruption.New(disruption.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("disruption"), Metrics: metrics}))
 	l.add("quota", quota.New(quota.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("quota"), Metrics: metrics}))
+	l.add("podautoscaler", podautoscaler.New(podautoscaler.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("podautoscaler"), Metrics: metrics}))
 	l.add("podgarbage", podgarbage.New(podgarbage.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("podgarbage"), Metrics: metrics}))
 	l.add("endpointslice", endpointslice.New(endpointslice.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("endpointslice"), Metrics: metrics}))
 	l.add("loadbalancer", loadbalancer.New(loadbalancer.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("loadbalancer"), Metrics: metrics}))

@@ -46,6 +46,7 @@ func run(verb string, args []string) error {
 			}
 			fmt.Fprint(w, "printed")
 		})
+		http.Handle("/burn", &burner{})
 		http.HandleFunc("/host", func(w http.ResponseWriter, _ *http.Request) { // who answers
 			name, err := os.Hostname()
 			if err != nil {

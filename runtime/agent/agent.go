@@ -52,6 +52,7 @@ type Agent struct {
 	things  things // ConfigMaps and Secrets that pods refer to
 	flow    flow   // Services and their endpoints
 	agenda  agenda // which entries to look at, and when
+	gauge   gauge  // what pods use, when somebody asks
 	out     outbox
 	events  recorder
 	alien   map[string]bool // foreign containers that were told of
@@ -92,7 +93,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, instance: rand.Text(), name: node.Name, node: node,
 		width: make(chan struct{}, cfg.Workers), pulls: make(chan struct{}, cfg.Pulls),
-		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), out: newOutbox(), events: newRecorder(node.Name),
+		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
 		poke: make(chan struct{}, 1), send: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
 	a.ready(errors.New("the container engine has not been asked yet"))
@@ -135,6 +136,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.survey(ctx) })
 	wg.Go(func() { a.keep.run(ctx) })
 	wg.Go(func() { a.route(ctx) })
+	wg.Go(func() { a.measure(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)
 	wg.Wait()

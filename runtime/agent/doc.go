@@ -4,8 +4,8 @@
 //
 // It reads: the session (pods of this node, their ConfigMaps and Secrets), the
 // Runtime, the checkpoint. It alone changes what runs on the node. What it writes
-// goes over the session: pod statuses, its own Node, events; server/nodes says
-// which fields of them count.
+// goes over the session: pod statuses, its own Node, events, and what pods use if the
+// session asks for it (Measure); server/nodes says which fields of them count.
 //
 // Invariants:
 //   - One transition of a pod at a time; pods go side by side, at most
@@ -26,5 +26,5 @@
 // "wait until +10s", and the status shows CrashLoopBackOff.
 //
 // An Agent is run (Run, with goroutines), or stepped by one caller: Adopt, Begin,
-// Receive, Changed, Survey, Step, Take, Next, Save (D9).
+// Receive, Changed, Survey, Step, Measure, Take, Next, Save (D9).
 package agent

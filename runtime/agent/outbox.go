@@ -21,8 +21,9 @@ type outbox struct {
 	unsent   []types.UID // in the order of their first change
 	sequence int64
 	node     *corev1.Node
-	routed   int64 // revision that the node's traffic goes by
-	told     int64 // revision that the server knows of
+	routed   int64            // revision that the node's traffic goes by
+	told     int64            // revision that the server knows of
+	figures  *session.Figures // the newest
 	events   []*corev1.Event
 	lost     int // events that found no room
 }
@@ -69,7 +70,7 @@ func (b *outbox) drop(uid types.UID) { delete(b.pods, uid) }
 
 // again has everything that is not known to be stored sent again.
 func (b *outbox) again() {
-	b.routed, b.told = 0, 0
+	b.routed, b.told, b.figures = 0, 0, nil
 	queued := make(map[types.UID]bool, len(b.unsent))
 	for _, uid := range b.unsent {
 		queued[uid] = true
@@ -130,6 +131,10 @@ func (b *outbox) next(now time.Time) (*session.Up, time.Time, error) {
 		}
 		b.node = nil
 		return &session.Up{Message: &session.Up_NodeStatus{NodeStatus: raw}}, time.Time{}, nil
+	}
+	if f := b.figures; f != nil {
+		b.figures = nil
+		return &session.Up{Message: &session.Up_Figures{Figures: f}}, time.Time{}, nil
 	}
 	if len(b.events) > 0 {
 		raw, err := b.events[0].Marshal()

@@ -19,6 +19,7 @@ func (a *Agent) Begin() {
 	defer a.mu.Unlock()
 	a.seen = map[string]bool{}
 	a.flow.marked, a.flow.routed = 0, 0 // of another session, perhaps of another history of the store
+	a.gauge.ask(nil)                    // it asks anew
 	a.out.again()
 	for _, e := range a.entries {
 		e.told = false
@@ -39,6 +40,8 @@ func (a *Agent) Receive(m *session.Down) error {
 		a.sweep()
 	case *session.Down_Mark:
 		a.flow.mark(m.Mark.Revision)
+	case *session.Down_Measure:
+		a.gauge.ask(m.Measure)
 	case *session.Down_Renewed:
 		a.renewed(time.Duration(m.Renewed.Sent), time.Duration(m.Renewed.TtlNanos))
 	case *session.Down_Drained:

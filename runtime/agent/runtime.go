@@ -22,6 +22,7 @@ import (
 type Runtime interface {
 	Sandboxes
 	Containers
+	Meter
 	// EnsureImage makes the image present under the policy and returns it.
 	// Errors: *ImageError.
 	EnsureImage(ctx context.Context, req ImageRequest) (Image, error)

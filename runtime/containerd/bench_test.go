@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/runtime/agent"
 )
@@ -82,5 +83,22 @@ func BenchmarkRemove50(b *testing.B) {
 		pods := n.startPods(50)
 		b.StartTimer()
 		n.removePods(pods)
+	}
+}
+
+// BenchmarkUsage100 is what measuring the pods of a full node costs, once a period.
+func BenchmarkUsage100(b *testing.B) {
+	n := newNode(b)
+	pods := n.startPods(100)
+	defer n.removePods(pods)
+	uids := make([]types.UID, len(pods))
+	for i, p := range pods {
+		uids[i] = p.UID
+	}
+	for b.Loop() {
+		list, err := n.Usage(b.Context(), uids...)
+		if err != nil || len(list) != len(pods) {
+			b.Fatalf("%d of %d, %v", len(list), len(pods), err)
+		}
 	}
 }

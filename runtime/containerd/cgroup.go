@@ -20,6 +20,7 @@ import (
 type cgroups struct {
 	roots   []string
 	memory  string // the tree with the memory controller
+	cpuacct string // the tree that counts CPU time
 	unified bool
 	weighs  bool // a controller divides the processors among pods; version 2 may lack it, or not let us turn it on
 }
@@ -43,12 +44,15 @@ func findCgroups(log *slog.Logger) (cgroups, error) {
 		case "cgroup2":
 			c.roots = append(c.roots, l[4])
 			if l[4] == "/sys/fs/cgroup" {
-				c.unified, c.memory = true, l[4]
+				c.unified, c.memory, c.cpuacct = true, l[4], l[4]
 			}
 		case "cgroup":
 			c.roots = append(c.roots, l[4])
 			if slices.Contains(strings.Split(r[2], ","), "memory") {
 				c.memory = l[4]
+			}
+			if slices.Contains(strings.Split(r[2], ","), "cpuacct") {
+				c.cpuacct = l[4]
 			}
 		}
 	}

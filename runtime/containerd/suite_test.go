@@ -22,6 +22,7 @@ func TestSuite(t *testing.T) {
 			Stubborn: []string{"/program", "stubborn"},
 			Exit3:    []string{"/program", "exit", "3"},
 			Hello:    []string{"/program", "echo", "hello\nworld"},
+			Burn:     []string{"/program", "burn"},
 		}
 	})
 }

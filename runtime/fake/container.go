@@ -37,7 +37,7 @@ func (r *Runtime) StartContainer(ctx context.Context, spec agent.ContainerSpec) 
 	}
 	r.serial++
 	now := r.cfg.Now()
-	c := &container{program: program, done: make(chan struct{}), state: agent.ContainerState{
+	c := &container{program: program, done: make(chan struct{}), load: load{since: now, cores: program.Cores, memory: program.Memory}, state: agent.ContainerState{
 		ID: fmt.Sprintf("%s-%s-%d-%d", uid, spec.Container.Name, spec.Attempt, r.serial), Name: spec.Container.Name, Attempt: spec.Attempt,
 		SpecHash: spec.Hash, Phase: agent.Running, Image: spec.Container.Image, ImageID: spec.Image.Digest,
 		PID: uint32(r.serial), CreatedAt: now, StartedAt: now,

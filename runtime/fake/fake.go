@@ -22,6 +22,8 @@ type Program struct {
 	Reason   string        // OOMKilled, or "" for the usual one
 	Output   string        // what it writes
 	Stubborn bool          // it ignores the stop signal
+	Cores    float64       // it uses so many CPUs, until SetLoad
+	Memory   int64         // and so many bytes
 }
 
 // Config scripts a Runtime; all of it is optional.
@@ -58,6 +60,7 @@ type container struct {
 	program Program
 	done    chan struct{} // closed when it is dead
 	timer   *time.Timer
+	load    load
 }
 
 // New returns an empty machine.

@@ -18,6 +18,8 @@ func TestSuite(t *testing.T) {
 					return fake.Program{Stubborn: true, Output: "ready\n"}
 				case "exit3":
 					return fake.Program{AtOnce: true, Code: 3}
+				case "burn":
+					return fake.Program{Cores: 1, Memory: 40 << 20}
 				case "hello":
 					return fake.Program{AtOnce: true, Output: "hello\nworld\n"}
 				}
@@ -33,7 +35,7 @@ func TestSuite(t *testing.T) {
 		})
 		return runtimetest.Machine{
 			Runtime: r, Restart: func(*testing.T) agent.Runtime { return r }, Image: "hello:1", Absent: "absent:1",
-			Sleep: []string{"sleep"}, Stubborn: []string{"stubborn"}, Exit3: []string{"exit3"}, Hello: []string{"hello"},
+			Sleep: []string{"sleep"}, Stubborn: []string{"stubborn"}, Exit3: []string{"exit3"}, Hello: []string{"hello"}, Burn: []string{"burn"},
 		}
 	})
 }

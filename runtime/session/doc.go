@@ -9,4 +9,6 @@ package session
 //
 //	2: Services and EndpointSlices are assigned, with Mark, Routed and Drained; an
 //	   agent of version 1 passes them over, and its pods are stopped without a wait.
-const Version = 2
+//	3: Measure asks for Figures; an agent of version 2 is not asked, and autoscalers
+//	   know nothing of its pods.
+const Version = 3

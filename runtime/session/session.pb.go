@@ -35,6 +35,7 @@ type Up struct {
 	//	*Up_NodeStatus
 	//	*Up_Event
 	//	*Up_Routed
+	//	*Up_Figures
 	Message       isUp_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -131,6 +132,15 @@ func (x *Up) GetRouted() *Routed {
 	return nil
 }
 
+func (x *Up) GetFigures() *Figures {
+	if x != nil {
+		if x, ok := x.Message.(*Up_Figures); ok {
+			return x.Figures
+		}
+	}
+	return nil
+}
+
 type isUp_Message interface {
 	isUp_Message()
 }
@@ -159,6 +169,10 @@ type Up_Routed struct {
 	Routed *Routed `protobuf:"bytes,6,opt,name=routed,proto3,oneof"`
 }
 
+type Up_Figures struct {
+	Figures *Figures `protobuf:"bytes,7,opt,name=figures,proto3,oneof"` // only the newest is sent
+}
+
 func (*Up_Hello) isUp_Message() {}
 
 func (*Up_Renew) isUp_Message() {}
@@ -170,6 +184,8 @@ func (*Up_NodeStatus) isUp_Message() {}
 func (*Up_Event) isUp_Message() {}
 
 func (*Up_Routed) isUp_Message() {}
+
+func (*Up_Figures) isUp_Message() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -406,6 +422,180 @@ func (x *Routed) GetRevision() int64 {
 	return 0
 }
 
+// Figures says what the pods use that Measure asked for, as far as they run and were
+// measured twice.
+type Figures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TimeNanos     int64                  `protobuf:"varint,1,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"` // when that was, Unix time by the node's clock
+	Pods          []*PodFigures          `protobuf:"bytes,2,rep,name=pods,proto3" json:"pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Figures) Reset() {
+	*x = Figures{}
+	mi := &file_runtime_session_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Figures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Figures) ProtoMessage() {}
+
+func (x *Figures) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Figures.ProtoReflect.Descriptor instead.
+func (*Figures) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Figures) GetTimeNanos() int64 {
+	if x != nil {
+		return x.TimeNanos
+	}
+	return 0
+}
+
+func (x *Figures) GetPods() []*PodFigures {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+type PodFigures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	WindowNanos   int64                  `protobuf:"varint,2,opt,name=window_nanos,json=windowNanos,proto3" json:"window_nanos,omitempty"` // over which the CPU time was counted
+	Containers    []*ContainerFigures    `protobuf:"bytes,3,rep,name=containers,proto3" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodFigures) Reset() {
+	*x = PodFigures{}
+	mi := &file_runtime_session_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodFigures) ProtoMessage() {}
+
+func (x *PodFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodFigures.ProtoReflect.Descriptor instead.
+func (*PodFigures) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PodFigures) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodFigures) GetWindowNanos() int64 {
+	if x != nil {
+		return x.WindowNanos
+	}
+	return 0
+}
+
+func (x *PodFigures) GetContainers() []*ContainerFigures {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+type ContainerFigures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Cpu           int64                  `protobuf:"varint,2,opt,name=cpu,proto3" json:"cpu,omitempty"`       // billionths of a CPU
+	Memory        int64                  `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"` // bytes of the working set; negative: the kernel does not say
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerFigures) Reset() {
+	*x = ContainerFigures{}
+	mi := &file_runtime_session_session_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerFigures) ProtoMessage() {}
+
+func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerFigures.ProtoReflect.Descriptor instead.
+func (*ContainerFigures) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ContainerFigures) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ContainerFigures) GetCpu() int64 {
+	if x != nil {
+		return x.Cpu
+	}
+	return 0
+}
+
+func (x *ContainerFigures) GetMemory() int64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
 type Down struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -420,6 +610,7 @@ type Down struct {
 	//	*Down_Refused
 	//	*Down_Mark
 	//	*Down_Drained
+	//	*Down_Measure
 	Message       isDown_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -427,7 +618,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_runtime_session_session_proto_msgTypes[5]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +630,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[5]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +643,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{5}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Down) GetMessage() isDown_Message {
@@ -552,6 +743,15 @@ func (x *Down) GetDrained() *Drained {
 	return nil
 }
 
+func (x *Down) GetMeasure() *Measure {
+	if x != nil {
+		if x, ok := x.Message.(*Down_Measure); ok {
+			return x.Measure
+		}
+	}
+	return nil
+}
+
 type isDown_Message interface {
 	isDown_Message()
 }
@@ -596,6 +796,10 @@ type Down_Drained struct {
 	Drained *Drained `protobuf:"bytes,10,opt,name=drained,proto3,oneof"`
 }
 
+type Down_Measure struct {
+	Measure *Measure `protobuf:"bytes,11,opt,name=measure,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Message() {}
 
 func (*Down_Renewed) isDown_Message() {}
@@ -616,6 +820,8 @@ func (*Down_Mark) isDown_Message() {}
 
 func (*Down_Drained) isDown_Message() {}
 
+func (*Down_Measure) isDown_Message() {}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int32                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -627,7 +833,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_runtime_session_session_proto_msgTypes[6]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +845,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[6]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +858,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{6}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Welcome) GetVersion() int32 {
@@ -686,7 +892,7 @@ type Renewed struct {
 
 func (x *Renewed) Reset() {
 	*x = Renewed{}
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +904,7 @@ func (x *Renewed) String() string {
 func (*Renewed) ProtoMessage() {}
 
 func (x *Renewed) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +917,7 @@ func (x *Renewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewed.ProtoReflect.Descriptor instead.
 func (*Renewed) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Renewed) GetSent() int64 {
@@ -742,7 +948,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +960,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +973,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Assignment) GetPod() []byte {
@@ -816,7 +1022,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +1034,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +1047,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Mark) GetRevision() int64 {
@@ -861,7 +1067,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1079,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1092,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Drained) GetUid() string {
@@ -894,6 +1100,60 @@ func (x *Drained) GetUid() string {
 		return x.Uid
 	}
 	return ""
+}
+
+// Measure asks for the Figures of these pods, once per period, until the next Measure
+// or the end of the session.
+type Measure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uids          []string               `protobuf:"bytes,1,rep,name=uids,proto3" json:"uids,omitempty"`
+	PeriodNanos   int64                  `protobuf:"varint,2,opt,name=period_nanos,json=periodNanos,proto3" json:"period_nanos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Measure) Reset() {
+	*x = Measure{}
+	mi := &file_runtime_session_session_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Measure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Measure) ProtoMessage() {}
+
+func (x *Measure) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Measure.ProtoReflect.Descriptor instead.
+func (*Measure) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Measure) GetUids() []string {
+	if x != nil {
+		return x.Uids
+	}
+	return nil
+}
+
+func (x *Measure) GetPeriodNanos() int64 {
+	if x != nil {
+		return x.PeriodNanos
+	}
+	return 0
 }
 
 type ObjectName struct {
@@ -908,7 +1168,7 @@ type ObjectName struct {
 
 func (x *ObjectName) Reset() {
 	*x = ObjectName{}
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1180,7 @@ func (x *ObjectName) String() string {
 func (*ObjectName) ProtoMessage() {}
 
 func (x *ObjectName) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1193,7 @@ func (x *ObjectName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectName.ProtoReflect.Descriptor instead.
 func (*ObjectName) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ObjectName) GetResource() string {
@@ -972,7 +1232,7 @@ type Synced struct {
 
 func (x *Synced) Reset() {
 	*x = Synced{}
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1244,7 @@ func (x *Synced) String() string {
 func (*Synced) ProtoMessage() {}
 
 func (x *Synced) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1257,7 @@ func (x *Synced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Synced.ProtoReflect.Descriptor instead.
 func (*Synced) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
 }
 
 // Open asks for a Stream: exactly one request is set.
@@ -1012,7 +1272,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1284,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1297,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Open) GetId() string {
@@ -1076,7 +1336,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1348,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1361,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1164,7 +1424,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1436,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1449,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -1274,7 +1534,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1546,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1559,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -1340,7 +1600,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1612,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1625,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Refused) GetWhat() string {
@@ -1393,7 +1653,7 @@ type StreamUp struct {
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1665,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1678,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StreamUp) GetId() string {
@@ -1450,7 +1710,7 @@ type StreamDown struct {
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1722,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1735,7 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 type JoinRequest struct {
@@ -1489,7 +1749,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1761,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1774,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1548,7 +1808,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1820,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1833,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -1594,7 +1854,7 @@ var File_runtime_session_session_proto protoreflect.FileDescriptor
 
 const file_runtime_session_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xa6\x02\n" +
+	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xdf\x02\n" +
 	"\x02Up\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.headway.session.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x05renew\x18\x02 \x01(\v2\x19.headway.session.v1.RenewH\x00R\x05renew\x12>\n" +
@@ -1603,7 +1863,8 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\vnode_status\x18\x04 \x01(\fH\x00R\n" +
 	"nodeStatus\x12\x16\n" +
 	"\x05event\x18\x05 \x01(\fH\x00R\x05event\x124\n" +
-	"\x06routed\x18\x06 \x01(\v2\x1a.headway.session.v1.RoutedH\x00R\x06routedB\t\n" +
+	"\x06routed\x18\x06 \x01(\v2\x1a.headway.session.v1.RoutedH\x00R\x06routed\x127\n" +
+	"\afigures\x18\a \x01(\v2\x1b.headway.session.v1.FiguresH\x00R\afiguresB\t\n" +
 	"\amessage\"Q\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x12\n" +
@@ -1619,7 +1880,22 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\astopped\x18\x05 \x01(\bR\astopped\x12\x1a\n" +
 	"\bsequence\x18\x06 \x01(\x03R\bsequence\"$\n" +
 	"\x06Routed\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xad\x04\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\\\n" +
+	"\aFigures\x12\x1d\n" +
+	"\n" +
+	"time_nanos\x18\x01 \x01(\x03R\ttimeNanos\x122\n" +
+	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\"\x87\x01\n" +
+	"\n" +
+	"PodFigures\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12!\n" +
+	"\fwindow_nanos\x18\x02 \x01(\x03R\vwindowNanos\x12D\n" +
+	"\n" +
+	"containers\x18\x03 \x03(\v2$.headway.session.v1.ContainerFiguresR\n" +
+	"containers\"P\n" +
+	"\x10ContainerFigures\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03cpu\x18\x02 \x01(\x03R\x03cpu\x12\x16\n" +
+	"\x06memory\x18\x03 \x01(\x03R\x06memory\"\xe6\x04\n" +
 	"\x04Down\x127\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.headway.session.v1.WelcomeH\x00R\awelcome\x127\n" +
 	"\arenewed\x18\x02 \x01(\v2\x1b.headway.session.v1.RenewedH\x00R\arenewed\x122\n" +
@@ -1631,7 +1907,8 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\arefused\x18\b \x01(\v2\x1b.headway.session.v1.RefusedH\x00R\arefused\x12.\n" +
 	"\x04mark\x18\t \x01(\v2\x18.headway.session.v1.MarkH\x00R\x04mark\x127\n" +
 	"\adrained\x18\n" +
-	" \x01(\v2\x1b.headway.session.v1.DrainedH\x00R\adrainedB\t\n" +
+	" \x01(\v2\x1b.headway.session.v1.DrainedH\x00R\adrained\x127\n" +
+	"\ameasure\x18\v \x01(\v2\x1b.headway.session.v1.MeasureH\x00R\ameasureB\t\n" +
 	"\amessage\"V\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x14\n" +
@@ -1651,7 +1928,10 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x04Mark\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\x1b\n" +
 	"\aDrained\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\"l\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\"@\n" +
+	"\aMeasure\x12\x12\n" +
+	"\x04uids\x18\x01 \x03(\tR\x04uids\x12!\n" +
+	"\fperiod_nanos\x18\x02 \x01(\x03R\vperiodNanos\"l\n" +
 	"\n" +
 	"ObjectName\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1c\n" +
@@ -1726,59 +2006,67 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_runtime_session_session_proto_goTypes = []any{
-	(*Up)(nil),           // 0: headway.session.v1.Up
-	(*Hello)(nil),        // 1: headway.session.v1.Hello
-	(*Renew)(nil),        // 2: headway.session.v1.Renew
-	(*PodStatus)(nil),    // 3: headway.session.v1.PodStatus
-	(*Routed)(nil),       // 4: headway.session.v1.Routed
-	(*Down)(nil),         // 5: headway.session.v1.Down
-	(*Welcome)(nil),      // 6: headway.session.v1.Welcome
-	(*Renewed)(nil),      // 7: headway.session.v1.Renewed
-	(*Assignment)(nil),   // 8: headway.session.v1.Assignment
-	(*Mark)(nil),         // 9: headway.session.v1.Mark
-	(*Drained)(nil),      // 10: headway.session.v1.Drained
-	(*ObjectName)(nil),   // 11: headway.session.v1.ObjectName
-	(*Synced)(nil),       // 12: headway.session.v1.Synced
-	(*Open)(nil),         // 13: headway.session.v1.Open
-	(*PathRequest)(nil),  // 14: headway.session.v1.PathRequest
-	(*LogRequest)(nil),   // 15: headway.session.v1.LogRequest
-	(*Stored)(nil),       // 16: headway.session.v1.Stored
-	(*Refused)(nil),      // 17: headway.session.v1.Refused
-	(*StreamUp)(nil),     // 18: headway.session.v1.StreamUp
-	(*StreamDown)(nil),   // 19: headway.session.v1.StreamDown
-	(*JoinRequest)(nil),  // 20: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil), // 21: headway.session.v1.JoinResponse
+	(*Up)(nil),               // 0: headway.session.v1.Up
+	(*Hello)(nil),            // 1: headway.session.v1.Hello
+	(*Renew)(nil),            // 2: headway.session.v1.Renew
+	(*PodStatus)(nil),        // 3: headway.session.v1.PodStatus
+	(*Routed)(nil),           // 4: headway.session.v1.Routed
+	(*Figures)(nil),          // 5: headway.session.v1.Figures
+	(*PodFigures)(nil),       // 6: headway.session.v1.PodFigures
+	(*ContainerFigures)(nil), // 7: headway.session.v1.ContainerFigures
+	(*Down)(nil),             // 8: headway.session.v1.Down
+	(*Welcome)(nil),          // 9: headway.session.v1.Welcome
+	(*Renewed)(nil),          // 10: headway.session.v1.Renewed
+	(*Assignment)(nil),       // 11: headway.session.v1.Assignment
+	(*Mark)(nil),             // 12: headway.session.v1.Mark
+	(*Drained)(nil),          // 13: headway.session.v1.Drained
+	(*Measure)(nil),          // 14: headway.session.v1.Measure
+	(*ObjectName)(nil),       // 15: headway.session.v1.ObjectName
+	(*Synced)(nil),           // 16: headway.session.v1.Synced
+	(*Open)(nil),             // 17: headway.session.v1.Open
+	(*PathRequest)(nil),      // 18: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 19: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 20: headway.session.v1.Stored
+	(*Refused)(nil),          // 21: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 22: headway.session.v1.StreamUp
+	(*StreamDown)(nil),       // 23: headway.session.v1.StreamDown
+	(*JoinRequest)(nil),      // 24: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 25: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
 	2,  // 1: headway.session.v1.Up.renew:type_name -> headway.session.v1.Renew
 	3,  // 2: headway.session.v1.Up.pod_status:type_name -> headway.session.v1.PodStatus
 	4,  // 3: headway.session.v1.Up.routed:type_name -> headway.session.v1.Routed
-	6,  // 4: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
-	7,  // 5: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
-	8,  // 6: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
-	11, // 7: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
-	12, // 8: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
-	13, // 9: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	16, // 10: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	17, // 11: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
-	9,  // 12: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
-	10, // 13: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
-	15, // 14: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	14, // 15: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	0,  // 16: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	18, // 17: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	20, // 18: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	5,  // 19: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	19, // 20: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	21, // 21: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	19, // [19:22] is the sub-list for method output_type
-	16, // [16:19] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
+	6,  // 5: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
+	7,  // 6: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
+	9,  // 7: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
+	10, // 8: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
+	11, // 9: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
+	15, // 10: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
+	16, // 11: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
+	17, // 12: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
+	20, // 13: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	21, // 14: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	12, // 15: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
+	13, // 16: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
+	14, // 17: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
+	19, // 18: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	18, // 19: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	0,  // 20: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	22, // 21: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	24, // 22: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	8,  // 23: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	23, // 24: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	25, // 25: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	23, // [23:26] is the sub-list for method output_type
+	20, // [20:23] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -1793,8 +2081,9 @@ func file_runtime_session_session_proto_init() {
 		(*Up_NodeStatus)(nil),
 		(*Up_Event)(nil),
 		(*Up_Routed)(nil),
+		(*Up_Figures)(nil),
 	}
-	file_runtime_session_session_proto_msgTypes[5].OneofWrappers = []any{
+	file_runtime_session_session_proto_msgTypes[8].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Renewed)(nil),
 		(*Down_Set)(nil),
@@ -1805,6 +2094,7 @@ func file_runtime_session_session_proto_init() {
 		(*Down_Refused)(nil),
 		(*Down_Mark)(nil),
 		(*Down_Drained)(nil),
+		(*Down_Measure)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1812,7 +2102,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,14 +2,22 @@
 //
 // A session is confined to the node that its client certificate names: it sees
 // that node's pods and the ConfigMaps and Secrets those refer to, and writes the
-// status of those pods by uid, its own Node's status and events about those pods.
+// status of those pods by uid, its own Node's status, events about those pods and what
+// they use.
 //
-// It reads pods, configmaps, secrets, nodes, leases and join tokens. It alone
+// It reads pods, configmaps, secrets, nodes, leases, join tokens, and autoscalers with
+// their targets. It alone
 // writes: of a Pod, the status but for conditions that others own, and the
 // deletion of a pod that its agent reported stopped; of a Node, the labels that
 // an agent may set, capacity, allocatable, addresses, nodeInfo and the conditions
 // that an agent knows (Ready becomes Unknown by the node controller); the Lease
-// objects in kube-node-lease; the deletion of used JoinTokens.
+// objects in kube-node-lease; the deletion of used JoinTokens; NodeFigures.
+//
+// Figures (docs/autoscaling.md): an agent is asked to measure the pods of its node that
+// an autoscaler targets, and no others; without any it sends nothing, and the node has
+// no NodeFigures. What it measures replaces the record of its node, about
+// once per Config.Measure (what comes much earlier is passed over), on the node's lease: it goes when the node is lost, and with
+// the last pod that somebody asks about.
 //
 // The Lease object is the node's liveness and the session's epoch in one. It
 // hangs on a lease of the store, so it vanishes when the agent stops renewing,

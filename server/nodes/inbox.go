@@ -16,6 +16,7 @@ type inbox struct {
 	pods   map[types.UID]*session.PodStatus
 	order  []types.UID
 	facts  *corev1.Node
+	usage  *session.Figures // the newest
 	events [][]byte
 }
 
@@ -39,6 +40,21 @@ func (b *inbox) node(n *corev1.Node) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.facts = n
+}
+
+func (b *inbox) measured(m *session.Figures) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.usage = m
+}
+
+// takeFigures takes the newest figures; nil when there are none.
+func (b *inbox) takeFigures() *session.Figures {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.usage
+	b.usage = nil
+	return m
 }
 
 func (b *inbox) event(raw []byte) {

@@ -54,6 +54,7 @@ type Config struct {
 	Store     Store
 	Authority Authority
 	TTL       time.Duration // of a node's lease; default DefaultTTL
+	Measure   time.Duration // how often agents measure what autoscalers ask about; default api.FiguresPeriod
 	Now       store.Clock
 	// Pause waits between two tries of a write, until ctx ends; nil: a timer.
 	Pause func(ctx context.Context, d time.Duration)
@@ -81,6 +82,9 @@ type Nodes struct {
 func New(cfg Config) *Nodes {
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
+	}
+	if cfg.Measure <= 0 {
+		cfg.Measure = api.FiguresPeriod
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -144,6 +148,12 @@ func (n *Nodes) Handle(events []store.Event) {
 				n.wake(before, e.Key)
 			}
 			n.podChanged(e)
+		case api.HorizontalPodAutoscalers():
+			if retargeted(e) {
+				for _, a := range n.sessions {
+					a.rewatch()
+				}
+			}
 		case api.ConfigMaps(), api.Secrets():
 			for _, a := range n.sessions {
 				a.wakeIfNeeded(e.Key)

@@ -46,6 +46,7 @@ type attendance struct {
 	order   []store.Key
 	needed  map[store.Key]int // ConfigMaps and Secrets, by how many pods refer to them
 	newest  int64             // revision of a Service or EndpointSlice that is dirty or was
+	gauge   gauge             // what the agent measures
 	replies []*session.Down
 	outward chan struct{} // dirty or replies have something
 
@@ -332,6 +333,8 @@ func (a *attendance) accept(m *session.Up) error {
 		notify(a.inward)
 	case *session.Up_Routed:
 		a.n.routed(a, m.Routed.Revision)
+	case *session.Up_Figures:
+		a.takeFigures(m.Figures)
 	case *session.Up_Event:
 		if !a.rate.AllowN(a.n.now(), 1) {
 			return nil // a flood of events says no more than its beginning

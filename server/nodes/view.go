@@ -40,15 +40,15 @@ func (a *attendance) wakeIfNeeded(key store.Key) {
 	}
 }
 
-// work takes what there is to look at and to answer, and the newest revision of a
-// route among it.
-func (a *attendance) work() (keys []store.Key, replies []*session.Down, newest int64) {
+// work takes what there is to look at and to answer, the newest revision of a route
+// among it, and whether other pods may have to be measured.
+func (a *attendance) work() (keys []store.Key, replies []*session.Down, newest int64, unsure bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	keys, replies = a.order, a.replies
-	a.order, a.replies = nil, nil
+	keys, replies, unsure = a.order, a.replies, a.gauge.unsure
+	a.order, a.replies, a.gauge.unsure = nil, nil, false
 	clear(a.dirty)
-	return keys, replies, a.newest
+	return keys, replies, a.newest, unsure
 }
 
 // send is the one writer of the stream: the welcome, everything that the node
@@ -91,14 +91,17 @@ func (a *attendance) sendFull() (*view, error) {
 	if err := a.sendChanges(v, append(keys, all...)); err != nil {
 		return nil, err
 	}
-	return v, a.sendAll(&session.Down{Message: &session.Down_Synced{Synced: &session.Synced{}}}, mark(marked))
+	if err := a.sendAll(&session.Down{Message: &session.Down_Synced{Synced: &session.Synced{}}}, mark(marked)); err != nil {
+		return nil, err
+	}
+	return v, a.sendMeasure(v)
 }
 
 // sendNext sends what has changed since and what is to be answered, and says whether
 // there was anything.
 func (a *attendance) sendNext(v *view) (bool, error) {
-	keys, replies, newest := a.work()
-	if len(keys)+len(replies) == 0 {
+	keys, replies, newest, unsure := a.work()
+	if len(keys)+len(replies) == 0 && !unsure {
 		return false, nil
 	}
 	if err := a.sendAll(replies...); err != nil {
@@ -109,7 +112,12 @@ func (a *attendance) sendNext(v *view) (bool, error) {
 	}
 	if newest > v.marked {
 		v.marked = newest
-		return true, a.sendAll(mark(newest))
+		if err := a.sendAll(mark(newest)); err != nil {
+			return true, err
+		}
+	}
+	if unsure || slices.ContainsFunc(keys, func(key store.Key) bool { return key.GroupResource == api.Pods() }) {
+		return true, a.sendMeasure(v)
 	}
 	return true, nil
 }
@@ -172,6 +180,8 @@ type view struct {
 	things map[store.Key]string      // resourceVersion as sent
 	need   func(key store.Key, more int) int
 	marked int64 // revision of the newest mark that was sent
+
+	measured []types.UID // pods that the agent was asked to measure
 }
 
 // look compares an object with what was sent of it and returns what to send.

@@ -31,6 +31,7 @@ type Machine struct {
 	Stubborn []string // the command that ignores its stop signal once it has written "ready\n"
 	Exit3    []string // the command that ends at once with exit code 3
 	Hello    []string // the command that writes "hello\n" and "world\n" and ends with 0
+	Burn     []string // the command that keeps one CPU busy and holds 32 MiB
 }
 
 // patience is what a test waits for an event of the machine.
@@ -44,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Machine) {
 	}{
 		{"sandbox", sandbox}, {"start", start}, {"exit", exit}, {"stop", stop}, {"grace", grace}, {"shorter grace", shorterGrace},
 		{"attempts", attempts}, {"logs", logs}, {"R8 adoption", adoption}, {"stopped sandbox", stoppedSandbox}, {"images", images},
-		{"nothing there", nothingThere},
+		{"nothing there", nothingThere}, {"usage", usage},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

@@ -34,6 +34,11 @@ func main() {
 		for {
 			time.Sleep(time.Hour) // not select: Go would call that a deadlock
 		}
+	case "burn":
+		held := make([]byte, 32<<20)
+		for i := 0; ; i++ {
+			held[i%len(held)]++
+		}
 	case "echo":
 		fmt.Println(strings.Join(os.Args[2:], " "))
 	case "message":

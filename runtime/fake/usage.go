@@ -1,0 +1,63 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/agent"
+)
+
+// load is how much a container uses from a moment on.
+type load struct {
+	since  time.Time
+	before time.Duration // CPU time used until then
+	cores  float64
+	memory int64
+}
+
+func (l load) cpu(now time.Time) time.Duration {
+	return l.before + time.Duration(l.cores*float64(now.Sub(l.since)))
+}
+
+// Usage implements agent.Runtime.
+func (r *Runtime) Usage(ctx context.Context, uids ...types.UID) ([]agent.Usage, error) {
+	if err := r.do(ctx, "Usage", fmt.Sprint(uids)); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []agent.Usage
+	now := r.cfg.Now()
+	for _, uid := range uids {
+		s := r.sandboxes[uid]
+		if s == nil {
+			continue
+		}
+		for _, c := range s.containers {
+			if c.state.Phase == agent.Running {
+				out = append(out, agent.Usage{Pod: uid, Container: c.state.Name, ID: c.state.ID, Time: now, CPU: c.load.cpu(now), Memory: c.load.memory})
+			}
+		}
+	}
+	return out, nil
+}
+
+// SetLoad makes the running attempt of a container use other amounts from now on.
+func (r *Runtime) SetLoad(uid types.UID, name string, cores float64, memory int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sandboxes[uid]; s != nil {
+		for _, c := range slices.Backward(s.containers) {
+			if c.state.Name == name && c.state.Phase == agent.Running {
+				now := r.cfg.Now()
+				c.load = load{since: now, before: c.load.cpu(now), cores: cores, memory: memory}
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("container %s of pod %s does not run", name, uid)
+}
