@@ -128,11 +128,18 @@ func (a *Agent) fetch(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 		return
 	}
 	c := containerNamed(pod, s.container)
+	pulls := false
+	defer func() {
+		if pulls {
+			a.stock(ctx)
+		}
+	}()
 	image, err := a.cfg.Runtime.EnsureImage(ctx, ImageRequest{
 		Reference: c.Image, Policy: c.ImagePullPolicy,
 		Progress: func(reason, message string) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
+			pulls = pulls || reason == "Pulling"
 			a.event(pod, c.Name, corev1.EventTypeNormal, reason, message, a.cfg.Now())
 		},
 	})
