@@ -26,15 +26,9 @@ func Limit(obj api.Object, ranges []*corev1.LimitRange) (api.Object, error) {
 	var wrong []error
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		pod := o
-		for _, r := range ranges {
-			pod = defaulted(pod, r)
-		}
-		for _, r := range ranges {
-			wrong = append(wrong, podWithin(pod, r)...)
-		}
-		if pod != o { // what was given must go with what is there
-			wrong = append(wrong, consistent(pod)...)
+		pod, found := Excesses(o, ranges)
+		for _, e := range found {
+			wrong = append(wrong, errors.New(e.Why))
 		}
 		obj = pod
 	case *corev1.PersistentVolumeClaim:
@@ -56,6 +50,39 @@ func Limit(obj api.Object, ranges []*corev1.LimitRange) (api.Object, error) {
 	}
 	k, _ := api.KindOf(obj)
 	return nil, apierrors.NewForbidden(k.GroupResource(), named(obj), utilerrors.NewAggregate(wrong))
+}
+
+// Excess is one thing that a LimitRange forbids of a pod.
+type Excess struct {
+	Range string // its name; "" when what they give does not go with what is there
+	Field string // of the pod
+	Why   string // in Kubernetes' words
+}
+
+// Excesses is the pod with what the LimitRanges give it, and what they forbid of it.
+func Excesses(pod *corev1.Pod, ranges []*corev1.LimitRange) (*corev1.Pod, []Excess) {
+	var found []Excess
+	out := pod
+	for _, r := range ranges {
+		out = defaulted(out, r)
+	}
+	for _, r := range ranges {
+		found = append(found, podWithin(out, r)...)
+	}
+	if out != pod { // what was given must go with what is there
+		found = append(found, consistent(out)...)
+	}
+	return out, found
+}
+
+// eachContainer visits every container of a pod with its field.
+func eachContainer(spec *corev1.PodSpec, visit func(field string, c *corev1.Container)) {
+	for i := range spec.Containers {
+		visit(fmt.Sprintf("spec.containers[%d].resources", i), &spec.Containers[i])
+	}
+	for i := range spec.InitContainers {
+		visit(fmt.Sprintf("spec.initContainers[%d].resources", i), &spec.InitContainers[i])
+	}
 }
 
 // named is what messages call an object: one that is made of a template says so the
@@ -124,38 +151,38 @@ func defaulted(pod *corev1.Pod, r *corev1.LimitRange) *corev1.Pod {
 }
 
 // consistent finds requests above their limits.
-func consistent(pod *corev1.Pod) (wrong []error) {
-	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+func consistent(pod *corev1.Pod) (found []Excess) {
+	eachContainer(&pod.Spec, func(field string, c *corev1.Container) {
 		for _, name := range slices.Sorted(maps.Keys(c.Resources.Requests)) {
 			request := c.Resources.Requests[name]
 			if limit, ok := c.Resources.Limits[name]; ok && request.Cmp(limit) > 0 {
-				wrong = append(wrong, fmt.Errorf("container %s: the %s request %s must be less than or equal to the limit %s, which a LimitRange may have given", c.Name, name, request.String(), limit.String()))
+				found = append(found, Excess{Field: field, Why: fmt.Sprintf("container %s: the %s request %s must be less than or equal to the limit %s, which a LimitRange may have given", c.Name, name, request.String(), limit.String())})
 			}
 		}
-	}
-	return wrong
+	})
+	return found
 }
 
 // podWithin finds what a LimitRange forbids of a pod and its containers.
-func podWithin(pod *corev1.Pod, r *corev1.LimitRange) (wrong []error) {
-	check := func(item corev1.LimitRangeItem, requests, limits corev1.ResourceList) {
+func podWithin(pod *corev1.Pod, r *corev1.LimitRange) (found []Excess) {
+	check := func(item corev1.LimitRangeItem, field string, requests, limits corev1.ResourceList) {
 		b := bounded{what: item.Type, requests: requests, limits: limits}
-		wrong = append(wrong, each(item.Min, b.atLeast)...)
-		wrong = append(wrong, each(item.Max, b.atMost)...)
-		wrong = append(wrong, each(item.MaxLimitRequestRatio, b.ratio)...)
+		for _, err := range slices.Concat(each(item.Min, b.atLeast), each(item.Max, b.atMost), each(item.MaxLimitRequestRatio, b.ratio)) {
+			found = append(found, Excess{Range: r.Name, Field: field, Why: err.Error()})
+		}
 	}
 	for _, item := range r.Spec.Limits {
 		switch item.Type {
 		case corev1.LimitTypeContainer:
-			for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-				check(item, c.Resources.Requests, c.Resources.Limits)
-			}
+			eachContainer(&pod.Spec, func(field string, c *corev1.Container) {
+				check(item, field, c.Resources.Requests, c.Resources.Limits)
+			})
 		case corev1.LimitTypePod:
 			opts := podresource.PodResourcesOptions{ExcludeOverhead: true}
-			check(item, podresource.PodRequests(pod, opts), podresource.PodLimits(pod, opts))
+			check(item, "spec", podresource.PodRequests(pod, opts), podresource.PodLimits(pod, opts))
 		}
 	}
-	return wrong
+	return found
 }
 
 // each asks about every resource of a list, by name.

@@ -67,8 +67,8 @@ func fits(w api.Charged, q *corev1.ResourceQuota, used, more corev1.ResourceList
 	forbid := func(why string) error {
 		return apierrors.NewForbidden(k.GroupResource(), named(w.Object), errors.New(why))
 	}
-	if pod, ok := w.Object.(*corev1.Pod); ok && w.Old == nil && inScope(pod, q) {
-		if missing := unspecified(pod, q.Status.Hard); missing != "" {
+	if pod, ok := w.Object.(*corev1.Pod); ok && w.Old == nil {
+		if missing := unspecified(pod, q, q.Status.Hard); missing != "" {
 			return forbid(fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing))
 		}
 	}
@@ -109,8 +109,17 @@ func sum(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
+// Unspecified names what containers of a pod do not say and a quota, as it will be,
+// wants each to say.
+func Unspecified(pod *corev1.Pod, q *corev1.ResourceQuota) string {
+	return unspecified(pod, q, q.Spec.Hard)
+}
+
 // unspecified names what each container must say when a quota bounds it.
-func unspecified(pod *corev1.Pod, hard corev1.ResourceList) string {
+func unspecified(pod *corev1.Pod, q *corev1.ResourceQuota, hard corev1.ResourceList) string {
+	if !inScope(pod, q) {
+		return ""
+	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
 		from := func(c *corev1.Container) corev1.ResourceList { return c.Resources.Requests }

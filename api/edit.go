@@ -37,7 +37,7 @@ func (r ObjectRef) Title() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// RecordName is the name of an Edit or a DriftRecord about an object: one for
+// RecordName is the name of an Edit, a DriftRecord or a SlotRecord about an object: one for
 // each, whatever the length of its own name.
 func RecordName(gr schema.GroupResource, namespace, name string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{gr.Group, gr.Resource, namespace, name}, "/")))

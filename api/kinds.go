@@ -78,6 +78,7 @@ func Authorities() schema.GroupResource            { return gr(Group, "authoriti
 func JoinTokens() schema.GroupResource             { return gr(Group, "jointokens") }
 func Edits() schema.GroupResource                  { return gr(Group, "edits") }
 func DriftRecords() schema.GroupResource           { return gr(Group, "driftrecords") }
+func SlotRecords() schema.GroupResource            { return gr(Group, "slotrecords") }
 func Allocations() schema.GroupResource            { return gr(Group, "allocations") }
 
 var table = sync.OnceValue(func() []Kind {
@@ -124,6 +125,7 @@ var table = sync.OnceValue(func() []Kind {
 		k(Group, "JoinToken", "jointokens", &JoinToken{}, cluster, sealed),
 		k(Group, "Edit", "edits", &Edit{}, cluster),
 		k(Group, "DriftRecord", "driftrecords", &DriftRecord{}, cluster),
+		k(Group, "SlotRecord", "slotrecords", &SlotRecord{}, cluster),
 		k(Group, "Allocation", "allocations", &Allocation{}, cluster),
 		k(Group, "NodeFigures", "nodefigures", &NodeFigures{}, cluster),
 	}, storedKinds()...)

@@ -25,7 +25,7 @@ var builtScheme = sync.OnceValue(func() *runtime.Scheme {
 	installStored(s)
 	utilruntime.Must(metav1.AddMetaToScheme(s))
 	gv := schema.GroupVersion{Group: Group, Version: Version}
-	s.AddKnownTypes(gv, &Source{}, &GitRef{}, &DoneRecord{}, &Authority{}, &JoinToken{}, &Receipt{}, &CommitStatus{}, &Edit{}, &DriftRecord{}, &Allocation{}, &NodeFigures{})
+	s.AddKnownTypes(gv, &Source{}, &GitRef{}, &DoneRecord{}, &Authority{}, &JoinToken{}, &Receipt{}, &CommitStatus{}, &Edit{}, &DriftRecord{}, &SlotRecord{}, &Allocation{}, &NodeFigures{})
 	metav1.AddToGroupVersion(s, gv)
 	return s
 })

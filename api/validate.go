@@ -293,6 +293,7 @@ func (m Manifest) Check() []Problem {
 			errs = append(errs, field.Forbidden(meta.Child("annotations").Key(name), "written by the cluster: remove it"))
 		}
 	}
+	errs = append(errs, nodeLoss(m.Declared, nil)...)
 	for _, e := range Validate(m.Object) {
 		if m.Object.GetGenerateName() != "" && m.Object.GetName() == "" && strings.HasPrefix(e.Field, "metadata.name") && e.Type == field.ErrorTypeRequired {
 			continue // said already

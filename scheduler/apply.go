@@ -100,7 +100,7 @@ func (s *scheduler) settle(ctx context.Context, decisions []decision, epoch uint
 		}
 		s.view.note(d.pod, d.node.Name, true)
 		s.Log.LogAttrs(ctx, slog.LevelDebug, "pod placed", slog.String("pod", key.String()), slog.String("node", d.node.Name),
-			slog.Int64("score", d.score.total(d.weights)), slog.Int64("spread", d.score.spread), slog.Int64("free", d.score.free))
+			slog.Int64("score", d.score.total(d.weights)), slog.Int64("spread", d.score.spread), slog.Int64("free", d.score.free), slog.Int64("images", d.score.images))
 	}
 	return again
 }

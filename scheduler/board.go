@@ -21,6 +21,9 @@ type board struct {
 	slots map[string]int // by the node's name
 	spare []int
 
+	images map[string]*imageState // by name: what nodes have
+	had    map[int][]string       // the names by slot
+
 	spaces     map[string]*space
 	kins       map[string]*kin
 	shapes     map[shapeKey]*shape
@@ -74,7 +77,7 @@ const (
 )
 
 func newBoard() *board {
-	return &board{slots: map[string]int{}, spaces: map[string]*space{}, kins: map[string]*kin{}, shapes: map[shapeKey]*shape{}, grounds: map[string]*ground{},
+	return &board{slots: map[string]int{}, images: map[string]*imageState{}, had: map[int][]string{}, spaces: map[string]*space{}, kins: map[string]*kin{}, shapes: map[shapeKey]*shape{}, grounds: map[string]*ground{},
 		tallies: map[string]*tally{}, carried: map[string]*carried{}, owners: map[types.UID]map[int]int{}, priorities: map[int32]int{}, nominated: map[types.UID]*record{}}
 }
 
@@ -195,10 +198,14 @@ func (b *board) setNode(node *corev1.Node, leased bool) {
 		}
 		b.slots[node.Name] = slot
 		b.spots[slot] = newNodeInfo(node, leased)
+		b.setImages(slot, node)
 		b.survey(slot)
 		return
 	}
 	n := b.spots[slot]
+	if !equalImages(n.node, node) {
+		b.setImages(slot, node)
+	}
 	is := newNodeInfo(node, leased)
 	same := is.alive == n.alive && n.node.Spec.Unschedulable == node.Spec.Unschedulable && maps.Equal(n.node.Labels, node.Labels) &&
 		slices.EqualFunc(n.node.Spec.Taints, node.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
@@ -230,6 +237,7 @@ func (b *board) dropNode(name string) {
 	}
 	b.changed()
 	b.lift(b.spots[slot])
+	b.setImages(slot, nil)
 	delete(b.slots, name)
 	b.spots[slot] = nil
 	b.survey(slot)

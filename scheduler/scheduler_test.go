@@ -87,6 +87,7 @@ func (w *world) lease(node string) {
 func aNode(t testing.TB, n *corev1.Node, args []string) *corev1.Node {
 	t.Helper()
 	list := corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+	n.Status.Images = nil
 	n.Spec, n.Labels = corev1.NodeSpec{}, map[string]string{corev1.LabelHostname: n.Name}
 	status := corev1.ConditionTrue
 	for _, arg := range args {
@@ -101,6 +102,10 @@ func aNode(t testing.TB, n *corev1.Node, args []string) *corev1.Node {
 		case key == "taint":
 			k, v, e := taint(value)
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: k, Value: v, Effect: corev1.TaintEffect(e)})
+		case key == "image":
+			name, size, _ := strings.Cut(value, "@")
+			bytes := resource.MustParse(size)
+			n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{name}, SizeBytes: bytes.Value()})
 		case arg == "unschedulable":
 			n.Spec.Unschedulable = true
 		case arg == "notready":

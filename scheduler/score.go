@@ -13,10 +13,11 @@ type score struct {
 	neighbours int64 // preferred pod affinity and anti-affinity, its own and others'
 	topology   int64 // spread constraints that only ask (ScheduleAnyway)
 	free       int64 // much left
+	images     int64 // the images are there
 }
 
 func (s score) total(w weights) int64 {
-	return w.spread*s.spread + 2*s.preferred + 3*s.taints + 2*s.neighbours + 2*s.topology + s.free
+	return w.spread*s.spread + 2*s.preferred + 3*s.taints + 2*s.neighbours + 2*s.topology + s.free + s.images
 }
 
 // weights are those that depend on the pod. That pods of one owner spread is a
@@ -38,7 +39,8 @@ type scratch struct {
 	fit   []int
 	why   []reason // by slot: what choose found last
 	raw   []raw
-	owned []int // by slot; all zero between uses
+	owned []int   // by slot; all zero between uses
+	stock []int64 // as owned: bytes of the pod's images
 }
 
 // raw are the figures of a node before they are compared with the others'.
@@ -53,7 +55,9 @@ func (t *trial) best(slots []int) (*nodeInfo, score) {
 	b, mem := t.b, &t.b.scratch
 	for len(mem.owned) < len(b.spots) {
 		mem.owned = append(mem.owned, 0)
+		mem.stock = append(mem.stock, 0)
 	}
+	touched := b.stocked(t.s.images, mem.stock)
 	mine := b.owners[t.r.owner]
 	for slot, pods := range mine {
 		mem.owned[slot] = pods
@@ -91,11 +95,15 @@ func (t *trial) best(slots []int) (*nodeInfo, score) {
 			neighbours: share(r.felt-leastFelt, most.felt-leastFelt),
 			topology:   evenness(r.skew, leastSkew, most.skew),
 			free:       free(&t.s.demand, n),
+			images:     locality(mem.stock[slot], len(t.s.images)),
 		}
 		total := s.total(w)
 		if winner == nil || total > highest || total == highest && n.node.Name < winner.node.Name {
 			winner, top, highest = n, s, total
 		}
+	}
+	for _, slot := range touched {
+		mem.stock[slot] = 0
 	}
 	return winner, top
 }

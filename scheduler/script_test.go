@@ -24,10 +24,10 @@ import (
 // pod that has a new place ("a: n1"), a new reason to wait, room that is being made
 // for it ("a: for n1: why it waits"), or that was sent away ("b: preempted").
 //
-//	node NAME [cpu=4] [memory=8Gi] [pods=110] [gpu=1] [label:KEY=VALUE] [taint=KEY=VALUE:EFFECT] [unschedulable] [notready] [nolease]
+//	node NAME [cpu=4] [memory=8Gi] [pods=110] [gpu=1] [label:KEY=VALUE] [taint=KEY=VALUE:EFFECT] [image=NAME@SIZE] [unschedulable] [notready] [nolease]
 //	edit NODE [as node] | lease NODE | remove NODE
 //	namespace NAME [label:KEY=VALUE] | budget NAME KEY=VALUE ALLOWED
-//	pod NAME [ns=NAME] [label:KEY=VALUE] [cpu=1] [memory=1Gi] [gpu=1] [port=80/TCP@IP] [owner=UID] [select:KEY=VALUE] [require=KEY in A,B]
+//	pod NAME [ns=NAME] [label:KEY=VALUE] [cpu=1] [memory=1Gi] [gpu=1] [image=NAME] [port=80/TCP@IP] [owner=UID] [select:KEY=VALUE] [require=KEY in A,B]
 //	    [field=NAME] [prefer=KEY in A,B] [tolerate=KEY=VALUE:EFFECT] [on=NODE] [gate=NAME] [priority=N] [never] [started=N]
 //	    [near=TERM] [apart=TERM] [likes=WEIGHT/TERM] [dislikes=WEIGHT/TERM]    TERM: TOPOLOGY:KEY=VALUE[;ns=A,B][;spaces=KEY=VALUE|*][;match=KEY][;mismatch=KEY]
 //	    [spread=MAXSKEW/TOPOLOGY:KEY=VALUE[;soft][;min=N][;affinity=Ignore][;taints=Honor][;match=KEY]]
@@ -273,6 +273,8 @@ func aPod(t testing.TB, name string, now time.Time, args []string) *corev1.Pod {
 		switch {
 		case key == "cpu" || key == "memory":
 			c.Resources.Requests[corev1.ResourceName(key)] = resource.MustParse(value)
+		case key == "image":
+			c.Image = value
 		case key == "gpu":
 			c.Resources.Requests["example.com/gpu"] = resource.MustParse(value)
 		case key == "port":

@@ -43,7 +43,8 @@ type shape struct {
 	priority  int32
 	meek      bool // never preempts
 	demand    demand
-	ground    string // key of what nodes are to it, apart from other pods
+	images    []string // of its containers
+	ground    string   // key of what nodes are to it, apart from other pods
 	affinity  nodeaffinity.RequiredNodeAffinity
 	preferred *nodeaffinity.PreferredSchedulingTerms
 
@@ -96,7 +97,7 @@ type spread struct {
 }
 
 func shapeOf(pod *corev1.Pod, k *kin) *shape {
-	s := &shape{pod: pod, kin: k, demand: demandOf(pod), affinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
+	s := &shape{pod: pod, kin: k, demand: demandOf(pod), images: imagesOf(pod), affinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
 	if pod.Spec.Priority != nil {
 		s.priority = *pod.Spec.Priority
 	}

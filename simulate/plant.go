@@ -96,7 +96,7 @@ func (v *writer) forgetSlot(t *store.Txn) {
 	var kept []store.Op
 	for _, op := range t.Ops {
 		switch o := op.Object.(type) {
-		case *batchv1.CronJob:
+		case *batchv1.CronJob, *api.SlotRecord:
 			continue
 		case *batchv1.Job:
 			if op.Verb == store.Create {

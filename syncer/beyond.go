@@ -39,11 +39,13 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 		checkReferences(c, f)
 		checkSelectors(c, f)
 		checkAddresses(c, s.cfg.Services, f)
+		checkExternalNames(c.changed, f)
 		checkReserved(c, f)
 		checkMarkers(c, f)
 		if err := checkSecurity(c, f); err != nil {
 			return err
 		}
+		checkBounds(c, v.classes, s.cfg.Now(), f)
 	}
 	if refused := checkDeletions(src, applied, v.Commit, gone, a); refused != nil {
 		v.Refusal, v.names = refused.message, refused.names

@@ -166,6 +166,11 @@ func TestHealth(t *testing.T) {
 		{"crash loop", waiting("CrashLoopBackOff", 3), Failed, "starting: container c of pod p crashes: exit code 7, 3 restarts"},
 		{"first pull error", waiting("ErrImagePull", 0), Progressing, "starting: container c of pod p: ErrImagePull"},
 		{"pull back-off", waiting("ImagePullBackOff", 0), Failed, "starting: container c of pod p: ImagePullBackOff"},
+		{"no such secret", waiting("CreateContainerConfigError", 0), Failed, "starting: container c of pod p: CreateContainerConfigError"},
+		{"no such program", waiting("RunContainerError", 0), Failed, "starting: container c of pod p: RunContainerError"},
+		{"no such device", waiting("CreateContainerError", 0), Failed, "starting: container c of pod p: CreateContainerError"},
+		{"no set", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ReplicaSetCreateError", Message: "exceeded quota"}}}}, Failed, "exceeded quota"},
 		{"succeeded pod", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, Healthy, "succeeded"},
 		{"evicted pod", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}}, Failed, "failed: Evicted"},
 		{"complete job", job(batchv1.JobComplete), Healthy, "complete"},

@@ -70,6 +70,11 @@ func storedOnly(key store.Key) bool {
 
 func deploymentHealth(d *appsv1.Deployment, r store.Reader) (State, string) {
 	want := replicas(d.Spec.Replicas)
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Reason == "ReplicaSetCreateError" {
+			return Failed, c.Message
+		}
+	}
 	if d.Status.ObservedGeneration < d.Generation {
 		return Progressing, fmt.Sprintf("0/%d ready", want)
 	}
@@ -237,7 +242,7 @@ func trouble(p *corev1.Pod) (State, string) {
 				return Failed, fmt.Sprintf("%s, %d restarts", text, c.RestartCount)
 			}
 			return Progressing, text
-		case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError":
+		case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 			return Failed, join(at, w.Reason, w.Message)
 		}
 		return Progressing, join(at, w.Reason, w.Message)

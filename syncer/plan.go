@@ -241,7 +241,7 @@ func (p *planner) update(m *api.Manifest, key store.Key, live api.Object) {
 	if !same {
 		api.SetProvenance(out, p.provenance(m))
 	}
-	if wrong := checkUpdate(m, out, live); len(wrong) > 0 {
+	if wrong := append(checkUpdate(m, out, live), keepsHeadless(base, m, live)...); len(wrong) > 0 {
 		if key.GroupResource == api.Jobs() {
 			p.replace(m, key, live, "its template changed, which a Job cannot take in place: it runs again")
 			return

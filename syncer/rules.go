@@ -41,6 +41,7 @@ const (
 	ruleAddress           = "address-not-free"
 	ruleBalancer          = "balancer-port-taken"
 	ruleHidden            = "port-of-a-node-hidden"
+	ruleExternalName      = "external-name-leads-nowhere"
 	ruleReserved          = "made-by-the-cluster"
 	ruleAutoscaled        = "replicas-autoscaled"
 	ruleImmutable         = "immutable-field"
@@ -49,6 +50,9 @@ const (
 	ruleManifestLost      = "manifest-lost"
 	ruleMarker            = "secret-value-lost"
 	ruleTrailer           = "trailer-not-understood"
+	ruleLimits            = "beyond-limits"
+	ruleLimitsLive        = "beyond-live-limits"
+	ruleQuota             = "beyond-quota"
 	ruleCapacityNow       = "no-room-now"
 	ruleCapacityNever     = "no-room-ever"
 	ruleCapacityUnchecked = "room-not-checked"
@@ -76,6 +80,7 @@ func Rules() []Rule {
 		{ruleAddress, Error, "a cluster IP and a node port are one Service's, and of the cluster's ranges"},
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},
 		{ruleHidden, Warning, "that somebody listens there is not known for certain, nor that he is needed"},
+		{ruleExternalName, Warning, "Kubernetes accepts it, and a resolver may know such a name"},
 		{ruleReserved, Error, "the Service default/kubernetes leads to the API and each namespace's ConfigMap kube-root-ca.crt holds its authority; controllers keep both so"},
 		{ruleAutoscaled, Warning, "an autoscaler sets the replicas, and what is declared besides only misleads who reads it"},
 		{ruleImmutable, Error, "Kubernetes forbids the change in place, and deleting is not done unasked"},
@@ -84,6 +89,9 @@ func Rules() []Rule {
 		{ruleManifestLost, Error, "a file that was broken by mistake looks like this"},
 		{ruleMarker, Error, "the live ref shows only that a value differs; taken over from there, its mark would replace the real one"},
 		{ruleTrailer, Warning, "a trailer that names nothing allows nothing"},
+		{ruleLimits, Error, "every pod of the template would be refused by a LimitRange of the same commit"},
+		{ruleLimitsLive, Warning, "a LimitRange that the commit does not declare can change without one"},
+		{ruleQuota, Warning, "a quota can be raised, and a workload that does not fit makes the pods that do"},
 		{ruleCapacityNow, Warning, "a cluster may grow, and pods may leave"},
 		{ruleCapacityNever, Warning, "only another kind of node can run it, and one may be on its way"},
 		{ruleCapacityUnchecked, Warning, "judging never takes long"},

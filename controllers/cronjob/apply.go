@@ -23,7 +23,7 @@ func (c *controller) apply(ctx context.Context, o observed, p plan) error {
 		switch s.verb {
 		case createJob:
 			made = newJob(p.cron, s.slot, c.Now())
-			t.Ops = append(t.Ops, store.Op{Verb: store.Create, Object: made})
+			t.Ops = append(t.Ops, store.Op{Verb: store.Create, Object: made}, taking(o, s.slot, c.Now()))
 			p.cron.Status.Active = append(p.cron.Status.Active, reference(made))
 		case removeJob:
 			t.Ops = append(t.Ops, podset.RemoveAny(s.job, c.Now())...)
@@ -41,7 +41,8 @@ func (c *controller) apply(ctx context.Context, o observed, p plan) error {
 		return nil
 	}
 	_, err := c.Store.Commit(ctx, t)
-	if made != nil && errors.Is(err, store.ErrExists) {
+	var at *store.KeyError
+	if made != nil && errors.Is(err, store.ErrExists) && (!errors.As(err, &at) || at.Key == store.KeyOf(made)) {
 		return c.take(ctx, o, p, made)
 	}
 	if made != nil && podset.Refused(err) {
@@ -61,6 +62,20 @@ func (c *controller) take(ctx context.Context, o observed, p plan, made *batchv1
 	cron.Status.LastScheduleTime = p.cron.Status.LastScheduleTime
 	_, err := c.Store.Commit(ctx, store.Txn{Fence: c.Fence(), Ops: []store.Op{{Verb: store.Update, Object: cron}}})
 	return err
+}
+
+// taking is the operation that notes a slot of the CronJob as taken.
+func taking(o observed, slot, now time.Time) store.Op {
+	if o.taken != nil {
+		r := o.taken.DeepCopyObject().(*api.SlotRecord)
+		r.Take(slot)
+		return store.Op{Verb: store.Update, Object: r}
+	}
+	kind, _ := api.KindOf(o.cron)
+	r := &api.SlotRecord{ObjectMeta: metav1.ObjectMeta{Name: recordKey(o.cron.Namespace, o.cron.Name).Name}, CronJob: api.RefTo(kind, o.cron.Namespace, o.cron.Name)}
+	r.Take(slot)
+	store.Stamp(r, now)
+	return store.Op{Verb: store.Create, Object: r}
 }
 
 // newJob makes the Job of a slot.

@@ -42,7 +42,9 @@ func New(cfg Config) *reconcile.Loop {
 		Now:        cfg.Now,
 		Log:        cfg.Log,
 		Metrics:    cfg.Metrics,
-		List:       func() []reconcile.Key { return reconcile.Keys(cfg.Store, api.CronJobs()) },
+		List: func() []reconcile.Key {
+			return append(reconcile.Keys(cfg.Store, api.CronJobs()), sweepKey())
+		},
 		Watches: []reconcile.Watch{
 			reconcile.Itself(api.CronJobs()),
 			reconcile.Owner(api.Jobs(), "CronJob", api.CronJobs()),
@@ -52,12 +54,16 @@ func New(cfg Config) *reconcile.Loop {
 
 // Reconcile observes, decides and acts for one CronJob.
 func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
+	if key == sweepKey() {
+		return c.sweep(ctx)
+	}
 	cron, ok := c.Store.Get(key).(*batchv1.CronJob)
 	if !ok {
 		return nil
 	}
 	ns, _ := c.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: cron.Namespace}).(*corev1.Namespace)
 	o := observed{cron: cron, closed: podset.Closed(ns)}
+	o.taken, _ = c.Store.Get(recordKey(cron.Namespace, cron.Name)).(*api.SlotRecord)
 	for _, obj := range c.Store.Owned(cron.UID) {
 		if j, ok := obj.(*batchv1.Job); ok && metav1.IsControlledBy(j, cron) {
 			o.jobs = append(o.jobs, j)

@@ -1,13 +1,19 @@
 // Package cronjob makes a Job for each due slot of a CronJob.
 //
-// It reads CronJobs and the Jobs that they own. It alone writes a CronJob's
-// status, and it alone creates and removes a CronJob's Jobs.
+// It reads CronJobs, the Jobs that they own, and SlotRecords. It alone writes a
+// CronJob's status and the SlotRecords, and it alone creates and removes a CronJob's
+// Jobs.
 //
 // Invariant R5, one slot makes at most one Job: the transaction that creates the
 // Job also moves status.lastScheduleTime to the slot, is conditioned on the
 // CronJob it was decided from, and creates a name that is made from the slot.
 // lastScheduleTime only moves forward, so a clock that is set back, a restart or
-// another leader finds the slot already taken.
+// another leader finds the slot already taken. The same transaction notes the slot in
+// the SlotRecord of the CronJob's namespace and name, and a slot that stands there is
+// passed over. So the slot stays taken when the CronJob is deleted and declared again,
+// when its status is lost, and when its Job is deleted, whatever the clock says.
+// A record goes when its CronJob is gone and there are keptGone newer ones of that
+// kind; not by its age, which a clock that jumps forward would give to all of them.
 //
 // The newest due slot is found in a number of steps that grows with the logarithm
 // of the time since the last one, so a CronJob that was held up for a year is as

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"headway.dev/headway/api"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,8 @@ const lookAgain = time.Minute
 type observed struct {
 	cron *batchv1.CronJob
 	jobs []*batchv1.Job
+	// taken are the slots of CronJobs of its name that have had their Job; nil: none.
+	taken *api.SlotRecord
 	// closed says that the namespace is being deleted: no Job may be created.
 	closed bool
 }
@@ -82,6 +85,8 @@ func decide(o observed, now time.Time) plan {
 	}
 	if due {
 		switch {
+		case o.taken != nil && o.taken.Has(slot):
+			cron.Status.LastScheduleTime = &metav1.Time{Time: slot} // in a life of which this CronJob knows nothing (R5)
 		case cron.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(active) > 0:
 			if skip(cron, slot) {
 				p.steps = append(p.steps, step{verb: report, reason: "JobAlreadyActive",

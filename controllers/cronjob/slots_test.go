@@ -163,8 +163,8 @@ func (w *world) do(verb store.Verb, obj api.Object) {
 
 // Servers take over from each other, also while the one before still works on what
 // it saw, die before and after a write, look at a cache that is behind; the clock
-// is set back and forth; Jobs end and are deleted by hand: no slot ever has a
-// second Job.
+// is set back and forth; Jobs end and are deleted by hand; the CronJob is deleted and
+// made anew, and its status is lost: no slot ever has a second Job.
 func TestR5_OneJobPerSlotAcrossFailoverRestartAndClockSteps(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{t: rt, tb: t, st: storetest.Open(t), now: noon, slots: map[string]bool{}}
@@ -185,7 +185,7 @@ func TestR5_OneJobPerSlotAcrossFailoverRestartAndClockSteps(t *testing.T) {
 			}
 		}
 		for range 150 {
-			switch rapid.IntRange(0, 11).Draw(rt, "what") {
+			switch rapid.IntRange(0, 13).Draw(rt, "what") {
 			case 0, 1, 2:
 				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 200).Draw(rt, "seconds")) * time.Second)
 			case 3:
@@ -204,6 +204,18 @@ func TestR5_OneJobPerSlotAcrossFailoverRestartAndClockSteps(t *testing.T) {
 				})
 			case 8:
 				storetest.Settle(t, w.st)
+			case 9:
+				storetest.Settle(t, w.st)
+				w.do(store.Delete, w.st.Get(store.KeyOf(cron)))
+				anew := cron.DeepCopy()
+				anew.UID, anew.CreationTimestamp, anew.ResourceVersion, anew.Status = "", metav1.Time{}, "", batchv1.CronJobStatus{}
+				store.Stamp(anew, w.now)
+				w.do(store.Create, anew)
+			case 10:
+				storetest.Settle(t, w.st)
+				lost := w.st.Get(store.KeyOf(cron)).DeepCopyObject().(*batchv1.CronJob)
+				lost.Status = batchv1.CronJobStatus{}
+				w.do(store.Update, lost)
 			default:
 				loop := w.loops[rapid.IntRange(max(0, len(w.loops)-2), len(w.loops)-1).Draw(rt, "server")]
 				loop.Wake(store.KeyOf(cron))

@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -99,6 +100,9 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		if err = c.apply(ctx, o, p, now); refusal == nil && len(o.refused) > 0 {
 			refusal = cause
 		}
+	}
+	if podset.Refused(err) {
+		err = errors.Join(err, c.tell(ctx, d, p.steps, err, now))
 	}
 	if err != nil {
 		return fmt.Errorf("roll out %s: %w", key, err)

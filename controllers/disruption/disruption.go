@@ -40,13 +40,15 @@ type controller struct {
 func New(cfg Config) *reconcile.Loop {
 	c := &controller{Config: cfg,
 		events: &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: "controllermanager", Log: cfg.Log}}
-	watches := []reconcile.Watch{reconcile.Itself(api.PodDisruptionBudgets()), {Resource: api.Pods(), Keys: c.ofPod}}
+	watches := []reconcile.Watch{reconcile.Itself(api.PodDisruptionBudgets()), {Resource: api.Pods(), Keys: c.ofPod}, {Resource: api.Pods(), Keys: ofTarget}}
 	for _, gr := range []schema.GroupResource{api.Deployments(), api.ReplicaSets(), api.StatefulSets(), api.ReplicationControllers()} {
 		watches = append(watches, reconcile.Watch{Resource: gr, Keys: c.ofOwner})
 	}
 	return reconcile.New(reconcile.Config{
 		Name: "disruption", Reconciler: c, Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics, Watches: watches,
-		List: func() []reconcile.Key { return reconcile.Keys(cfg.Store, api.PodDisruptionBudgets()) },
+		List: func() []reconcile.Key {
+			return append(reconcile.Keys(cfg.Store, api.PodDisruptionBudgets()), targets(cfg.Store.List(api.Pods(), ""))...)
+		},
 	})
 }
 
@@ -80,6 +82,9 @@ func (c *controller) ofOwner(e store.Event) (keys []reconcile.Key) {
 
 // Reconcile observes, decides and acts for one budget.
 func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
+	if key.GroupResource == api.Pods() {
+		return c.settle(ctx, key)
+	}
 	budget, ok := c.Store.Get(key).(*policyv1.PodDisruptionBudget)
 	if !ok {
 		return nil

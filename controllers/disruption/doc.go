@@ -12,6 +12,10 @@
 //	currentHealthy      pods that are Ready, not Terminating, and not in disruptedPods
 //	disruptionsAllowed  currentHealthy - desiredHealthy, never below 0
 //
+// It also takes the condition DisruptionTarget off a pod that is not Terminating two
+// minutes after it was set: the eviction has failed or was called off. What a node's
+// agent says of its own pods, and what pods that have ended say, stays.
+//
 // https://kubernetes.io/docs/tasks/run-application/configure-pdb/
 //
 // Invariants: between two looks, evictions can only use up what was allowed at the

@@ -4,6 +4,10 @@
 //
 // Reads: every kind; of most objects only the metadata.
 //
+// Owners that own each other go together, in the foreground too: what waits for the
+// owner itself does not hold it up. An owner reference that leads into another
+// namespace is told in an event.
+//
 // Alone writes: the deletion of objects whose owners are all gone, and of Events;
 // the removal of owner references to owners that are gone; the finalizers
 // foregroundDeletion and orphan, and the removal of an object that no finalizer

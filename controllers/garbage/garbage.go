@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/event"
 	"headway.dev/headway/reconcile"
 	"headway.dev/headway/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,11 +35,17 @@ type controller struct {
 
 	mu   sync.Mutex
 	gone map[store.Key]map[types.UID]bool // owners that may be gone and may have dependents
+	// astray are dependents that name owners which cannot be theirs, by their key, until
+	// that is told; told are those of which it was.
+	astray map[store.Key]astray
+	told   map[types.UID]bool
+	events *event.Recorder
 }
 
 // New returns the controller's loop.
 func New(cfg Config) *reconcile.Loop {
-	c := &controller{Config: cfg, gone: map[store.Key]map[types.UID]bool{}}
+	c := &controller{Config: cfg, gone: map[store.Key]map[types.UID]bool{}, astray: map[store.Key]astray{}, told: map[types.UID]bool{},
+		events: &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: "garbage-collector-controller", Log: cfg.Log}}
 	var watches []reconcile.Watch
 	for _, k := range api.Kinds() {
 		if k.GroupResource() != api.Events() {
@@ -74,6 +81,7 @@ func (c *controller) list() []reconcile.Key {
 func (c *controller) concerned(e store.Event) []reconcile.Key {
 	var keys []reconcile.Key
 	if e.Deleted() {
+		c.forgetAstray(e.Previous.GetUID())
 		if len(c.Store.Owned(e.Previous.GetUID())) > 0 {
 			c.note(e.Key, e.Previous.GetUID())
 			keys = append(keys, e.Key)
@@ -100,9 +108,15 @@ func (c *controller) missing(obj api.Object) []reconcile.Key {
 	for _, ref := range obj.GetOwnerReferences() {
 		key, ok := ownerKey(obj.GetNamespace(), ref)
 		if !ok {
+			if obj.GetNamespace() == "" && namespaced(ref) {
+				keys = append(keys, c.noteAstray(obj, "ownerRef "+textOf(ref)+" is in a namespace, and its dependent is not"))
+			}
 			continue
 		}
 		if owner := c.Store.Get(key); owner == nil || owner.GetUID() != ref.UID {
+			if c.elsewhere(key, ref.UID) {
+				keys = append(keys, c.noteAstray(obj, fmt.Sprintf("ownerRef %s does not exist in namespace %q", textOf(ref), obj.GetNamespace())))
+			}
 			c.note(key, ref.UID)
 			keys = append(keys, key)
 		} else if owner.GetDeletionTimestamp() != nil && held(owner, metav1.FinalizerDeleteDependents) {
@@ -170,6 +184,7 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if key.Name == "" {
 		return c.sweep(ctx)
 	}
+	c.tellAstray(ctx, key)
 	now := c.Now()
 	owner := c.Store.Get(key)
 	for _, uid := range c.noted(key) {
@@ -194,7 +209,11 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if owner == nil || !finishing(owner) {
 		return nil
 	}
-	p := planFinish(observed{owner: owner, uid: owner.GetUID(), dependents: c.resolve(c.Store.Owned(owner.GetUID()))}, now)
+	dependents := c.resolve(c.Store.Owned(owner.GetUID()))
+	for i := range dependents {
+		dependents[i].circle = c.waitsFor(dependents[i].object, owner.GetUID())
+	}
+	p := planFinish(observed{owner: owner, uid: owner.GetUID(), dependents: dependents}, now)
 	if err := c.apply(ctx, p, now); err != nil {
 		return fmt.Errorf("finish the deletion of %s: %w", key, err)
 	}
@@ -202,6 +221,24 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 		return reconcile.After(again, "what is left of the dependents")
 	}
 	return nil
+}
+
+// waitsFor says whether an object that is being deleted only waits for an owner, itself
+// or by what it waits for: each of a circle owns the next, and none would go.
+func (c *controller) waitsFor(obj api.Object, owner types.UID) bool {
+	seen := map[types.UID]bool{}
+	for todo := []api.Object{obj}; len(todo) > 0; {
+		at := todo[0]
+		todo = todo[1:]
+		if at.GetUID() == owner {
+			return true
+		}
+		if !seen[at.GetUID()] && waiting(at) {
+			todo = append(todo, c.Store.Owned(at.GetUID())...)
+		}
+		seen[at.GetUID()] = true
+	}
+	return false
 }
 
 // resolve looks up every owner of the dependents.

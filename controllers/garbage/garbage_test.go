@@ -113,6 +113,9 @@ func (w *world) live(obj api.Object) api.Object { return w.st.Get(store.KeyOf(ob
 func (w *world) names() string {
 	var out []string
 	for _, k := range api.Kinds() {
+		if k.GroupResource() == api.Events() {
+			continue
+		}
 		for _, obj := range w.st.List(k.GroupResource(), "") {
 			n := obj.GetName()
 			if obj.GetDeletionTimestamp() != nil {

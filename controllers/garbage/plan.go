@@ -24,6 +24,7 @@ type dependent struct {
 	object        api.Object
 	owners        []owner
 	hasDependents bool
+	circle        bool // it waits for the owner itself, and does not hold it up
 }
 
 type owner struct {
@@ -40,7 +41,12 @@ func (o owner) absent() bool {
 
 // waiting says whether the owner is only waiting for its dependents to go.
 func (o owner) waiting() bool {
-	return o.live != nil && o.live.GetDeletionTimestamp() != nil && held(o.live, metav1.FinalizerDeleteDependents)
+	return o.live != nil && waiting(o.live)
+}
+
+// waiting says whether an object is only waiting for its dependents to go.
+func waiting(obj api.Object) bool {
+	return obj.GetDeletionTimestamp() != nil && held(obj, metav1.FinalizerDeleteDependents)
 }
 
 // verb is what a step does.
@@ -182,7 +188,7 @@ func planForeground(o observed, now time.Time) plan {
 		others := false
 		for _, w := range d.owners {
 			if w.ref.UID == o.uid {
-				blocked = blocked || w.ref.BlockOwnerDeletion != nil && *w.ref.BlockOwnerDeletion
+				blocked = blocked || !d.circle && w.ref.BlockOwnerDeletion != nil && *w.ref.BlockOwnerDeletion
 			} else if !w.absent() && !w.waiting() {
 				others = true
 			}

@@ -12,7 +12,8 @@
 // Invariants, in the state that a transaction is conditioned on:
 //   - A pod is created only when no object has its name (R10). The object of a pod
 //     that a node may run goes when the node's agent says that it has stopped, or
-//     when an operator declares the node gone.
+//     when an operator declares the node gone; the API server does not take it away
+//     for --force either (server/storage/identity.go).
 //   - With OrderedReady, a pod is created only when all before it are available,
 //     and of those that are too many the last goes first, one at a time.
 //   - A rolling update deletes an available pod only while fewer than

@@ -89,8 +89,8 @@ func Remove(pod *corev1.Pod, now time.Time) []store.Op {
 	if waits && pod.Spec.TerminationGracePeriodSeconds != nil {
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
-	if grace < 0 {
-		grace = 1
+	if grace < 0 || waits {
+		grace = max(grace, LeastGrace)
 	}
 	marked := *pod
 	marked.ObjectMeta = *pod.ObjectMeta.DeepCopy()

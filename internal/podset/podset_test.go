@@ -92,7 +92,7 @@ func TestRemove(t *testing.T) {
 		{"unbound goes at once", pod("p"), "delete", 0},
 		{"ended goes at once", pod("p", on("n1"), phase(corev1.PodFailed)), "delete", 0},
 		{"bound waits for its agent", pod("p", running, grace(30)), "update", 30},
-		{"bound without grace waits too", pod("p", running, grace(0)), "update", 0},
+		{"bound without grace waits for a second: none would say that it has stopped", pod("p", running, grace(0)), "update", 1},
 		{"a negative grace is one second", pod("p", running, grace(-4)), "update", 1},
 		{"unbound with a finalizer is marked", pod("p", finalizer), "update", 0},
 		{"marked already", pod("p", running, deleting), "", 0},

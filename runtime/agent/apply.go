@@ -136,11 +136,18 @@ func (a *Agent) fetch(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 			fmt.Sprintf("Unable to use some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, "; ")), a.cfg.Now())
 	}
 	a.mu.Unlock()
+	pulls := false
+	defer func() {
+		if pulls {
+			a.stock(ctx)
+		}
+	}()
 	image, err := a.cfg.Runtime.EnsureImage(ctx, ImageRequest{
 		Reference: c.Image, Policy: c.ImagePullPolicy, Keyring: ring,
 		Progress: func(reason, message string) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
+			pulls = pulls || reason == "Pulling"
 			a.event(pod, c.Name, corev1.EventTypeNormal, reason, message, a.cfg.Now())
 		},
 	})

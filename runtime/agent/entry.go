@@ -98,7 +98,12 @@ func (e *entry) interrupt() {
 
 // Adopt asks the engine about everything. Before it has succeeded once, nothing
 // is done to any pod: what runs is taken over as it is (R8).
-func (a *Agent) Adopt(ctx context.Context) error {
+func (a *Agent) Adopt(ctx context.Context) (err error) {
+	defer func() {
+		if err == nil {
+			a.stock(ctx)
+		}
+	}()
 	a.mu.Lock()
 	versions := make(map[types.UID]int, len(a.entries))
 	for uid, e := range a.entries {

@@ -50,8 +50,9 @@ type server struct {
 	ready    corev1.ConditionStatus // of the node
 	network  corev1.NodeCondition
 	routed   int64
-	foreign  corev1.NodeCondition // likewise
-	names    map[string]bool      // of events
+	foreign  corev1.NodeCondition      // likewise
+	stocked  [][]corev1.ContainerImage // the images of each Node that was sent
+	names    map[string]bool           // of events
 }
 
 func newServer(t testing.TB) *server {
@@ -184,6 +185,7 @@ func (s *server) node(raw []byte) {
 		s.t.Error(err)
 		return
 	}
+	s.stocked = append(s.stocked, n.Status.Images)
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:

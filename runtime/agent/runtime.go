@@ -26,6 +26,8 @@ type Runtime interface {
 	// EnsureImage makes the image present under the policy and returns it.
 	// Errors: *ImageError.
 	EnsureImage(ctx context.Context, req ImageRequest) (Image, error)
+	// Images lists the images that are present, in any order.
+	Images(ctx context.Context) ([]PresentImage, error)
 }
 
 // Sandboxes are the surroundings of pods: namespaces, network, cgroup, files.

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	digest "github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -32,8 +33,9 @@ type engine struct {
 	hosts  string
 
 	mu    sync.Mutex
-	cache map[string]image.Image // by canonical name; valid as long as the digest is
-	users map[string]userOf      // by layers and name
+	cache map[string]image.Image  // by canonical name; valid as long as the digest is
+	users map[string]userOf       // by layers and name
+	sizes map[digest.Digest]int64 // of the images that were there at the last look; never changed in place
 }
 
 type userOf struct{ user specs.User }

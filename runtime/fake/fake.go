@@ -35,6 +35,7 @@ type Config struct {
 	Lie      func([]agent.SandboxState) []agent.SandboxState // what List says instead
 	Missing  func(image string) bool                         // images that have to be pulled
 	User     string                                          // of every image
+	Size     func(image string) int64                        // of an image that was asked for; nil: none is listed
 }
 
 // Runtime is the fake.
@@ -190,6 +191,24 @@ func (r *Runtime) EnsureImage(ctx context.Context, req agent.ImageRequest) (agen
 	r.pulled[req.Reference] = true
 	r.mu.Unlock()
 	return agent.Image{Reference: req.Reference, ID: "sha256:" + req.Reference, Digest: req.Reference + "@sha256:fake", User: r.cfg.User}, nil
+}
+
+// Images implements agent.Runtime: what was asked for is there.
+func (r *Runtime) Images(ctx context.Context) ([]agent.PresentImage, error) {
+	if r.cfg.Size == nil {
+		return nil, nil
+	}
+	if err := r.do(ctx, "Images", ""); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []agent.PresentImage
+	for name := range r.pulled {
+		out = append(out, agent.PresentImage{Names: []string{name, name + "@sha256:fake"}, Size: r.cfg.Size(name)})
+	}
+	slices.SortFunc(out, func(a, b agent.PresentImage) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	return out, nil
 }
 
 // EnsureSandbox implements agent.Runtime.

@@ -26,6 +26,7 @@ func TestSuite(t *testing.T) {
 				return fake.Program{}
 			},
 			Missing: func(image string) bool { return image == "absent:1" },
+			Size:    func(string) int64 { return 1 << 20 },
 			Fail: func(op, _ string) error {
 				if op == "Pull" {
 					return errors.New("nobody has it")

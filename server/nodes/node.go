@@ -73,7 +73,7 @@ func mergeNode(live, facts *corev1.Node) *corev1.Node {
 	}
 	from, to := facts.Status, &next.Status
 	to.Capacity, to.Allocatable = withExtended(from.Capacity, to.Capacity), withExtended(from.Allocatable, to.Allocatable)
-	to.Addresses, to.NodeInfo = from.Addresses, from.NodeInfo
+	to.Addresses, to.NodeInfo, to.Images = from.Addresses, from.NodeInfo, from.Images
 	for _, c := range from.Conditions {
 		if !agentNodeCondition(c.Type) {
 			continue

@@ -134,6 +134,7 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if store.KeyOf(next) != k {
 			return kubestorage.NewInternalError(fmt.Errorf("update %q: the object is %s", key, store.KeyOf(next)))
 		}
+		graced(a.current, next)
 		written, err := a.write(ctx, next, ttl)
 		if err != nil {
 			return err
@@ -187,7 +188,7 @@ func (a *attempt) unchanged(ctx context.Context) (api.Object, error) {
 }
 
 // Delete implements kubestorage.Interface. The object is returned with the
-// revision of its delete.
+// revision of its delete, or, when it keeps its name for now, as it is.
 func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *kubestorage.Preconditions,
 	validate kubestorage.ValidateObjectFunc, _ runtime.Object, _ kubestorage.DeleteOptions,
 ) error {
@@ -219,6 +220,15 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 				return err
 			}
 			continue
+		}
+		kept, err := a.kept(ctx)
+		switch {
+		case err != nil:
+			return err
+		case a.current == nil:
+			continue
+		case kept:
+			return s.codec.decode(copyOf(a.current), out)
 		}
 		gone := copyOf(a.current)
 		rev, err := s.commitWith(ctx, store.Op{Verb: store.Delete, Object: gone}, s.edited(ctx, gone, nil))

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -399,6 +400,11 @@ func images(b *bench) {
 	b.must(err)
 	if len(said) != 1 || !strings.HasPrefix(said[0], "Pulled Container image ") {
 		b.Fatalf("said %q", said)
+	}
+	listed, err := b.Runtime.Images(b.ctx)
+	b.must(err)
+	if !slices.ContainsFunc(listed, func(i agent.PresentImage) bool { return slices.Contains(i.Names, b.Image) && i.Size > 0 }) {
+		b.Errorf("%s is not listed: %+v", b.Image, listed)
 	}
 	for _, c := range []struct {
 		reference string

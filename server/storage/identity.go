@@ -1,0 +1,65 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"headway.dev/headway/api"
+	"headway.dev/headway/internal/podset"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/warning"
+)
+
+// keeps says whether an object is not deleted on request, and why: the name of a
+// StatefulSet's pod that a node may run is in use until its agent has said that it is
+// stopped, or the operator that the node is gone (R10).
+func keeps(obj api.Object) (why string, yes bool) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !podset.Identity(pod) || !podset.MayRun(pod) {
+		return "", false
+	}
+	return fmt.Sprintf("pod %s/%s has an identity and stays until node %s has stopped it; if that machine is gone for good, say so: "+
+		"kubectl taint node %s %s=nodeshutdown:NoExecute", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Spec.NodeName, corev1.TaintNodeOutOfService), true
+}
+
+// graced gives a pod that keeps its name a grace that is not zero: zero would say that
+// it has been stopped. One that has ended gets its full grace, since what is left of
+// it stops by that; the registry would give it none, whatever was asked for.
+func graced(current, next api.Object) {
+	if current == nil || next.GetDeletionTimestamp() == nil || next.GetDeletionGracePeriodSeconds() == nil || *next.GetDeletionGracePeriodSeconds() != 0 {
+		return
+	}
+	if _, yes := keeps(current); !yes {
+		return
+	}
+	grace := podset.LeastGrace
+	if pod := current.(*corev1.Pod); pod.DeletionTimestamp == nil && podset.Terminal(pod) && pod.Spec.TerminationGracePeriodSeconds != nil {
+		grace = max(grace, *pod.Spec.TerminationGracePeriodSeconds)
+	}
+	at := metav1.NewTime(next.GetDeletionTimestamp().Add(time.Duration(grace) * time.Second))
+	if was := current.GetDeletionTimestamp(); was != nil && was.Before(&at) {
+		at = *was
+	}
+	next.SetDeletionTimestamp(&at)
+	next.SetDeletionGracePeriodSeconds(&grace)
+}
+
+// kept ends a deletion of what keeps its name: the request was granted as far as it
+// could be, and its sender is told.
+func (a *attempt) kept(ctx context.Context) (bool, error) {
+	if _, yes := keeps(a.current); !yes {
+		return false, nil
+	}
+	if !a.fresh {
+		if _, err := a.reread(ctx); err != nil || a.current == nil {
+			return false, err
+		}
+	}
+	why, yes := keeps(a.current)
+	if yes {
+		warning.AddWarning(ctx, "", why)
+	}
+	return yes, nil
+}
