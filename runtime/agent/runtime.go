@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/volume"
 )
 
 // Runtime is what the agent needs of a container engine. runtime/containerd
@@ -133,6 +135,7 @@ type ContainerSpec struct {
 	Env       []string // NAME=value, everything resolved and expanded
 	Command   []string // expanded; empty: the image's entrypoint
 	Args      []string // expanded
+	Mounts    []volume.Mount
 	Hash      string
 }
 

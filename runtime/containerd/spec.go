@@ -68,6 +68,7 @@ func (b blueprint) build() (*specs.Spec, error) {
 			Resources:   b.resources(),
 		},
 	}
+	s.Linux.RootfsPropagation = propagation(b.spec.Mounts)
 	if b.cgroups.unified {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
@@ -164,7 +165,7 @@ func (b blueprint) mounts(privileged bool) []specs.Mount {
 	if at := b.spec.Container.TerminationMessagePath; at != "" && b.message != "" {
 		mounts = append(mounts, specs.Mount{Destination: at, Type: "bind", Source: b.message, Options: []string{"rbind", "rprivate", "rw"}})
 	}
-	return mounts
+	return withVolumes(mounts, b.spec.Mounts)
 }
 
 // cfsPeriod is the length in which a CPU limit is counted, in microseconds.

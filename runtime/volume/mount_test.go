@@ -166,4 +166,3 @@ func TestSubPathRace(t *testing.T) {
 	}
 	t.Logf("%d mounted, %d refused", mounted, refused)
 }
-
