@@ -12,7 +12,7 @@ func TestR12_VolumesArePartlySupported(t *testing.T) {
 		"    volumeMounts: [{name: v, mountPath: /v, subPath: x, mountPropagation: HostToContainer}]\n  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}, {name: w}]\n":                                               "",
 		"    volumeMounts: [{name: v, mountPath: /v, subPathExpr: $(X), readOnly: true, recursiveReadOnly: IfPossible}]\n  volumes: [{name: v, emptyDir: {medium: Memory}}]\n":                                       "",
 		"  volumes: [{name: a, configMap: {name: x, optional: true, defaultMode: 256, items: [{key: k, path: p, mode: 292}]}}, {name: b, secret: {secretName: x}}, {name: c, hostPath: {path: /x, type: Socket}}]\n": "",
-		"  volumes: [{name: v, projected: {sources: [{configMap: {name: x}}, {secret: {name: other}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.labels}}]}}]}}]\n":                                 "",
+		"  volumes: [{name: v, projected: {sources: [{configMap: {name: x}}, {secret: {name: other}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.labels}}]}}]}}]\n":                             "",
 		"  securityContext: {fsGroup: 1, fsGroupChangePolicy: OnRootMismatch, supplementalGroups: [2], supplementalGroupsPolicy: Strict}\n":                                                                          "",
 		"  volumes: [{name: v, emptyDir: {medium: HugePages}}]\n":                                                            "spec.volumes[0].emptyDir.medium: Forbidden: only Memory is supported",
 		"  volumes: [{name: v, nfs: {server: x, path: /y}}]\n":                                                               "spec.volumes[0].nfs: Forbidden: " + no + "file systems of other machines are not mounted",

@@ -111,8 +111,9 @@ func TestVolumes(t *testing.T) {
 	}
 
 	// A push changes what the running container reads. The agent was killed before.
+	ip := c.pods("app=v")[0].Status.PodIP
 	c.end(syscall.SIGKILL)
-	shows("/site/page", "old")
+	becomes(t, "the page without an agent", "old", func() (string, error) { return demand(ip, "/read?path=/site/page") })
 	c.start()
 	c.waitReady()
 	c.deploy("new page", map[string]string{"site.yaml": site("new")})

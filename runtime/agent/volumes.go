@@ -144,14 +144,12 @@ func (a *Agent) mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if len(c.VolumeMounts) == 0 {
 		return nil, nil
 	}
-	a.mu.Lock()
-	wanted, err := a.volumesOf(pod)
-	a.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
 	if a.cfg.Volumes == nil {
 		return nil, errors.New("this node mounts no volumes")
+	}
+	places, err := volume.Places(pod)
+	if err != nil {
+		return nil, err
 	}
 	plain := *c
 	plain.VolumeMounts = slices.Clone(c.VolumeMounts)
@@ -161,7 +159,7 @@ func (a *Agent) mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 			return nil, err
 		}
 	}
-	return a.cfg.Volumes.Mounts(ctx, pod.UID, &plain, wanted)
+	return a.cfg.Volumes.Mounts(ctx, pod.UID, &plain, places)
 }
 
 // expandAll is expand where every variable must be known.

@@ -171,6 +171,12 @@ func TestVolumesAreFilledAndFollowTheirObjects(t *testing.T) {
 		if got := vols.file(p, "v", "k"); got != "hunter3" || ids(t, machine)["a/c0"] != before["a/c0"] || len(s.said("FailedMount")) < 2 {
 			t.Errorf("the running pod has %q, events %q", got, s.said("FailedMount"))
 		}
+		// Nor does a restart of the container need it.
+		crash(t, machine, p, 1)
+		time.Sleep(time.Minute)
+		if s.state(p, "c0").State.Running == nil || s.state(p, "c0").RestartCount != 1 {
+			t.Errorf("after a crash: %+v", s.state(p, "c0"))
+		}
 		for _, e := range s.events {
 			if strings.Contains(e, "hunter") {
 				t.Errorf("a secret is in an event (R14): %s", e)

@@ -81,11 +81,13 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 	out := make([]Volume, 0, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		w, err := wanted(pod, v, from)
+		w, err := placed(v)
+		if err == nil {
+			err = from.fill(&w, pod, v)
+		}
 		if err != nil {
 			return nil, &Error{Volume: v.Name, Missing: errors.Is(err, errMissing), Err: err}
 		}
-		w.Name = v.Name
 		if w.Kind != Host {
 			w.Group = group
 		}
@@ -102,32 +104,62 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 	return out, nil
 }
 
-func wanted(pod *corev1.Pod, v *corev1.Volume, from Source) (Volume, error) {
-	files := map[string]File{}
+// Places are a pod's volumes without what they hold: enough to mount those that
+// Ensure made, also when what they were filled from is gone.
+func Places(pod *corev1.Pod) ([]Volume, error) {
+	out := make([]Volume, 0, len(pod.Spec.Volumes))
+	for i := range pod.Spec.Volumes {
+		w, err := placed(&pod.Spec.Volumes[i])
+		if err != nil {
+			return nil, &Error{Volume: pod.Spec.Volumes[i].Name, Err: err}
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+func placed(v *corev1.Volume) (Volume, error) {
+	w := Volume{Name: v.Name}
 	switch {
 	case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory:
-		return Volume{Kind: Memory, Size: memorySize(pod, v.EmptyDir, from.Memory)}, nil
+		w.Kind = Memory
 	case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
-		return Volume{Kind: Disk}, nil
+		w.Kind = Disk
 	case v.HostPath != nil:
-		w := Volume{Kind: Host, Path: v.HostPath.Path}
+		w.Kind, w.Path = Host, v.HostPath.Path
 		if v.HostPath.Type != nil {
 			w.Type = *v.HostPath.Type
 		}
-		return w, nil
+	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
+		w.Kind = Content
+	default:
+		return w, errors.New("a volume of this type is not mounted by this version of Headway")
+	}
+	return w, nil
+}
+
+// fill says what a volume holds and how much it may.
+func (from Source) fill(w *Volume, pod *corev1.Pod, v *corev1.Volume) error {
+	switch w.Kind {
+	case Memory:
+		w.Size = memorySize(pod, v.EmptyDir, from.Memory)
+	case Content:
+		w.Files = map[string]File{}
+	}
+	switch {
 	case v.ConfigMap != nil:
 		s := v.ConfigMap
-		return Volume{Kind: Content, Files: files}, from.configMap(files, s.Name, s.Items, mode(s.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode), s.Optional)
+		return from.configMap(w.Files, s.Name, s.Items, mode(s.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode), s.Optional)
 	case v.Secret != nil:
 		s := v.Secret
-		return Volume{Kind: Content, Files: files}, from.secret(files, s.SecretName, s.Items, mode(s.DefaultMode, corev1.SecretVolumeSourceDefaultMode), s.Optional)
+		return from.secret(w.Files, s.SecretName, s.Items, mode(s.DefaultMode, corev1.SecretVolumeSourceDefaultMode), s.Optional)
 	case v.DownwardAPI != nil:
 		s := v.DownwardAPI
-		return Volume{Kind: Content, Files: files}, from.downward(files, pod, s.Items, mode(s.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode))
+		return from.downward(w.Files, pod, s.Items, mode(s.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode))
 	case v.Projected != nil:
-		return Volume{Kind: Content, Files: files}, from.projected(files, pod, v.Projected)
+		return from.projected(w.Files, pod, v.Projected)
 	}
-	return Volume{}, errors.New("a volume of this type is not mounted by this version of Headway")
+	return nil
 }
 
 // memorySize bounds an emptyDir in memory: by what the node has, by what the pod may
