@@ -72,7 +72,7 @@ func objectRules(k Kind) []FieldRule {
 	case "StatefulSet":
 		return slices.Concat(
 			acted("spec.", "replicas serviceName podManagementPolicy ordinals.start minReadySeconds revisionHistoryLimit updateStrategy.type updateStrategy.rollingUpdate.partition updateStrategy.rollingUpdate.maxUnavailable"),
-			refused("volumes are not mounted", "spec.", "volumeClaimTemplates"),
+			refused("claims are not bound", "spec.", "volumeClaimTemplates"),
 			acted("spec.persistentVolumeClaimRetentionPolicy.", "whenDeleted whenScaled"),
 			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
 	case "DaemonSet":

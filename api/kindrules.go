@@ -57,7 +57,7 @@ func foreignKinds() (out []KindRule) {
 	never := func(apiVersion, why, kinds string) { list(apiVersion, why, kinds, false) } // nobody's manifest
 	const (
 		noRanges  = "there is one range for Services, which the servers are started with"
-		noVolumes = "volumes are not mounted"
+		noVolumes = "storage drivers are not run"
 		noHooks   = "objects are judged by Headway alone"
 		noDevices = "devices are not handed to containers"
 		noSigning = "certificates are made by Headway alone"

@@ -10,7 +10,6 @@ func podRules() []FieldRule {
 	const (
 		noProbes  = "probes are not run"
 		noHooks   = "lifecycle hooks are not run"
-		noVolumes = "volumes are not mounted"
 		noStdin   = "containers have no standard input"
 		noTokens  = "pods get no API credentials"
 		noIndexes = "a container restarts by the pod's restartPolicy"
@@ -43,13 +42,13 @@ func podRules() []FieldRule {
 		refused(noProbes, "containers[].", "livenessProbe readinessProbe startupProbe"),
 		refused(noHooks, "containers[].lifecycle.", "postStart preStop"),
 		refused("containers are stopped with the signal of their image", "containers[].lifecycle.", "stopSignal"),
-		refused(noVolumes, "containers[].", "volumeMounts volumeDevices"),
+		mountRules("containers[]."),
 		refused(noIndexes, "containers[].", "restartPolicy restartPolicyRules"),
 		refused(noStdin, "containers[].", "stdin stdinOnce"),
 		refused("containers have no terminal", "containers[].", "tty"),
 		refused("init containers are not run", "", "initContainers"),
 		refused("ephemeral containers are not run", "", "ephemeralContainers"),
-		refused(noVolumes, "", "volumes"),
+		volumeRules(),
 
 		acted("", "restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostAliases[].ip hostAliases[].hostnames[]"),
 		acted("", "hostname subdomain setHostnameAsFQDN hostnameOverride"),
@@ -79,8 +78,8 @@ func podRules() []FieldRule {
 		only("shareProcessNamespace", "containers do not share a process namespace", "false"),
 		acted("securityContext.", "runAsUser runAsGroup runAsNonRoot"),
 		confinement("securityContext."),
-		refused("files are not given to a group", "securityContext.", "fsGroup fsGroupChangePolicy"),
-		refused("containers get no further groups", "securityContext.", "supplementalGroups supplementalGroupsPolicy"),
+		acted("securityContext.", "fsGroup supplementalGroups[] supplementalGroupsPolicy"),
+		harmless("the volumes that there are get their group when they are made", "securityContext.", "fsGroupChangePolicy"),
 		acted("securityContext.sysctls[].", "value"),
 		only("securityContext.sysctls[].name", "another is not the pod's own, or can harm its node", safeSysctls()...),
 		refused("SELinux labels are not set", "securityContext.", "seLinuxChangePolicy"),

@@ -53,7 +53,7 @@ func TestR12_SetsAreActedOn(t *testing.T) {
 	}
 	claims := "  volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]\n"
 	for text, want := range map[string]string{
-		statefulSet + claims: "spec.volumeClaimTemplates: Forbidden: not supported by this version of Headway: volumes are not mounted",
+		statefulSet + claims: "spec.volumeClaimTemplates: Forbidden: not supported by this version of Headway: claims are not bound",
 		strings.Replace(statefulSet, "RollingUpdate,", "Recreate,", 1):                   "spec.updateStrategy",
 		strings.Replace(daemonSet, "maxUnavailable: 0", "maxUnavailable: 1", 1):          "spec.updateStrategy.rollingUpdate",
 		strings.Replace(daemonSet, "{containers", "{runtimeClassName: x, containers", 1): "spec.template.spec.runtimeClassName: Forbidden",

@@ -277,7 +277,7 @@ func TestR12_EmptyMaps(t *testing.T) {
 	}
 	for _, spec := range []corev1.PodSpec{
 		{Containers: []corev1.Container{{LivenessProbe: &corev1.Probe{}}}},
-		{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
+		{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}}},
 	} {
 		if errs := api.Unsupported(pod(spec)); len(errs) != 1 {
 			t.Errorf("%+v: %v", spec, errs)

@@ -23,6 +23,7 @@ import (
 	"headway.dev/headway/runtime/containerd"
 	"headway.dev/headway/runtime/keeper"
 	"headway.dev/headway/runtime/network"
+	"headway.dev/headway/runtime/volume"
 )
 
 // defaultSocket is where a distribution's containerd listens.
@@ -82,6 +83,7 @@ func (d dataDir) instance() (string, error) {
 type machine struct {
 	cfg     machineConfig
 	runtime *containerd.Runtime
+	volumes *volume.Volumes
 	daemon  *containerd.Daemon // that we started, now or earlier; nil: somebody else's
 	engine  string             // containerd's version
 	agent   *agent.Agent
@@ -122,8 +124,12 @@ func openMachine(ctx context.Context, cfg machineConfig) (_ *machine, err error)
 	if err := secretsFolder(secrets); err != nil {
 		return nil, err
 	}
+	if m.volumes, err = openVolumes(cfg.dir); err != nil {
+		return nil, err
+	}
 	m.agent, err = agent.New(agent.Config{
 		Runtime: m.runtime,
+		Volumes: m.volumes,
 		Traffic: m.traffic,
 		Explain: m.traffic.explain,
 		Dial:    func(context.Context) (agent.Conn, error) { return m.dial() },
@@ -163,6 +169,16 @@ func openRuntime(ctx context.Context, cfg machineConfig, archives ...fs.FS) (*co
 		Archives: archives, DNS: names, Log: log,
 	})
 	return runtime, roads, pods, err
+}
+
+// openVolumes makes the folders of the pods' volumes: on the disk in the data dir, in
+// memory under /run.
+func openVolumes(dir dataDir) (*volume.Volumes, error) {
+	instance, err := dir.instance()
+	if err != nil {
+		return nil, err
+	}
+	return volume.New(volume.Config{Disk: dir.volumes(), Memory: filepath.Join("/run", instance, "volumes")})
 }
 
 // openEngine sets cfg.socket to where the containerd of this node listens: the one

@@ -114,6 +114,13 @@ func reset(ctx context.Context, cfg machineConfig) (left []string, err error) {
 			return nil, err
 		}
 	}
+	volumes, err := openVolumes(cfg.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := volumes.Destroy(ctx); err != nil {
+		return nil, err
+	}
 	memory := filepath.Join("/run", instance)
 	if err := unix.Unmount(filepath.Join(memory, "secrets"), 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("unmount the folder for secrets: %w", err)

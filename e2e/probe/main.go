@@ -64,6 +64,23 @@ func run(verb string, args []string) error {
 			}
 			fmt.Fprint(w, text)
 		})
+		http.HandleFunc("/read", func(w http.ResponseWriter, r *http.Request) { // the file ?path=
+			data, err := os.ReadFile(r.URL.Query().Get("path"))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusNotFound)
+				return
+			}
+			_, _ = w.Write(data)
+		})
+		http.HandleFunc("/write", func(w http.ResponseWriter, r *http.Request) { // ?n= bytes to the file ?path=
+			n, err := strconv.Atoi(r.URL.Query().Get("n"))
+			if err == nil {
+				err = os.WriteFile(r.URL.Query().Get("path"), make([]byte, n), 0o644)
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
 		http.HandleFunc("/resolve", func(w http.ResponseWriter, r *http.Request) { // the addresses of ?name=
 			found, err := net.DefaultResolver.LookupHost(r.Context(), r.URL.Query().Get("name"))
 			if err != nil {

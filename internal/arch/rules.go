@@ -36,9 +36,10 @@ func Rules() []Rule {
 		{Path: "runtime/network", May: []string{"api", "internal/..."}, Why: "one host concern"},
 		{Path: "runtime/resolv", May: []string{"api", "internal/..."}, Why: "one host concern; a leaf that names and containers share"},
 		{Path: "runtime/dns", May: []string{"api", "internal/...", "runtime/resolv"}, Why: "one host concern: it is given Services and slices, and knows neither session nor agent"},
+		{Path: "runtime/volume", May: []string{"api", "internal/..."}, Why: "one host concern"},
 		{Path: "runtime/image", May: []string{"api", "internal/..."}, Why: "one host concern"},
-		{Path: "runtime/agent", May: []string{"api", "runtime/agent/...", "runtime/session", "runtime/network", "runtime/image", "internal/..."}, Why: "a node sees only its session, never the store"},
-		{Path: "runtime/containerd", May: []string{"api", "runtime/agent", "runtime/network", "runtime/resolv", "runtime/image", "runtime/keeper", "internal/..."}, Why: "gives the agent's Runtime"},
+		{Path: "runtime/agent", May: []string{"api", "runtime/agent/...", "runtime/session", "runtime/network", "runtime/volume", "runtime/image", "internal/..."}, Why: "a node sees only its session, never the store"},
+		{Path: "runtime/containerd", May: []string{"api", "runtime/agent", "runtime/network", "runtime/resolv", "runtime/volume", "runtime/image", "runtime/keeper", "internal/..."}, Why: "gives the agent's Runtime"},
 		{Path: "runtime/fake", May: []string{"api", "runtime/agent", "internal/..."}, Why: "gives the agent's Runtime from a script"},
 		{Path: "simulate", May: []string{"api", "store", "store/memory", "admission", "reconcile", "syncer", "syncer/git", "controllers/...", "scheduler", "server/nodes", "runtime/agent", "runtime/session", "runtime/fake", "internal/..."}, Why: "every component, on the backends that one goroutine can step; nothing that speaks with the world outside"},
 	}

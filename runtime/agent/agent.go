@@ -22,6 +22,7 @@ type Config struct {
 	// Node makes this machine's Node: name, labels, capacity, allocatable,
 	// addresses, node info. Facts is one. The agent adds the Ready condition.
 	Node    func() (*corev1.Node, error)
+	Volumes Volumes // nil: pods that have volumes are not run
 	Traffic Traffic // nil: Services reach nothing on this node
 	// Explain says how a pod of this node reaches a port of a Service, in a form for
 	// JSON. nil: the agent does not know.
@@ -137,6 +138,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.keep.run(ctx) })
 	wg.Go(func() { a.route(ctx) })
 	wg.Go(func() { a.measure(ctx) })
+	wg.Go(func() { a.weigh(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)
 	wg.Wait()

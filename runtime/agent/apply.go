@@ -47,6 +47,9 @@ func (a *Agent) apply(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 		a.remove(ctx, e, s)
 	case stopSandbox:
 		err := a.cfg.Runtime.StopSandbox(ctx, e.uid)
+		if err == nil {
+			err = a.empty(ctx, e.uid)
+		}
 		a.sandboxDone(ctx, e, pod, err, "FailedKillPod", "stop the pod's sandbox")
 		if err == nil {
 			a.mu.Lock()
@@ -60,6 +63,9 @@ func (a *Agent) apply(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 		}
 	case removeSandbox:
 		err := a.cfg.Runtime.RemoveSandbox(ctx, e.uid)
+		if err == nil {
+			err = a.empty(ctx, e.uid)
+		}
 		a.sandboxDone(ctx, e, pod, err, "FailedKillPod", "remove the pod's sandbox")
 		if err == nil {
 			a.mu.Lock()
@@ -75,6 +81,9 @@ func (a *Agent) apply(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 }
 
 func (a *Agent) makeSandbox(ctx context.Context, e *entry, pod *corev1.Pod) {
+	if !a.fill(ctx, e, pod) {
+		return
+	}
 	state, err := a.cfg.Runtime.EnsureSandbox(ctx, SandboxSpec{Pod: pod})
 	if err == nil && !state.Ready {
 		err = errors.New("it was made but is not ready")
@@ -198,9 +207,18 @@ func (a *Agent) start(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 	}
 	a.mu.Unlock()
 
+	mounts, err := a.mounts(ctx, pod, c, vars)
+	if err != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if ctx.Err() == nil {
+			a.failed(e, pod, c, trouble{reason: configError, message: err.Error(), forObject: true})
+		}
+		return
+	}
 	cmd, args := command(c, vars)
 	state, err := a.cfg.Runtime.StartContainer(ctx, ContainerSpec{
-		Pod: pod, Container: c, Attempt: s.attempt, Image: image, Env: envList(vars), Command: cmd, Args: args, Hash: specHash(c),
+		Pod: pod, Container: c, Attempt: s.attempt, Image: image, Env: envList(vars), Command: cmd, Args: args, Mounts: mounts, Hash: specHash(c),
 	})
 	if err == nil && state.Phase != Running && state.Phase != Exited {
 		err = fmt.Errorf("it was started but is %s", state.Phase)

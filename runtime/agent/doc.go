@@ -26,5 +26,5 @@
 // "wait until +10s", and the status shows CrashLoopBackOff.
 //
 // An Agent is run (Run, with goroutines), or stepped by one caller: Adopt, Begin,
-// Receive, Changed, Survey, Step, Measure, Take, Next, Save (D9).
+// Receive, Changed, Survey, Step, Measure, Weigh, Take, Next, Save (D9).
 package agent

@@ -22,10 +22,12 @@ type entry struct {
 	record   *record
 	refresh  bool // ask the engine before the next decision
 	busy     bool
-	again    bool   // something happened while busy
-	version  int    // rises with each change of sandbox
-	cut      func() // interrupts the transition under way, when that is safe
-	told     bool   // the server has been told the status since it last sent the pod
+	again    bool    // something happened while busy
+	version  int     // rises with each change of sandbox
+	cut      func()  // interrupts the transition under way, when that is safe
+	stale    bool    // the content of its volumes is to be looked at
+	content  trouble // why it could not be brought up to date
+	told     bool    // the server has been told the status since it last sent the pod
 }
 
 func (e *entry) observed(hostIPs []string) observed {
@@ -43,6 +45,7 @@ func (a *Agent) assign(pod *corev1.Pod) {
 	if before == nil {
 		e.record.last = *pod.Status.DeepCopy()
 	} else {
+		e.stale = hasContent(&pod.Spec) // labels and annotations may be in it
 		learn(&e.record.last, &pod.Status)
 	}
 	e.pod, e.released, e.told = pod, false, false
@@ -115,6 +118,10 @@ func (a *Agent) Adopt(ctx context.Context) (err error) {
 	if err == nil {
 		strangers, err = a.cfg.Runtime.Foreign(ctx)
 	}
+	var full []types.UID
+	if err == nil {
+		full, err = a.left()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ready(err)
@@ -132,6 +139,12 @@ func (a *Agent) Adopt(ctx context.Context) (err error) {
 			a.entries[s.UID] = e
 		}
 		a.observe(e, s, versions[s.UID])
+	}
+	for _, uid := range full { // of pods that were killed off between their volumes and their sandbox, too
+		if a.entries[uid] == nil {
+			a.entries[uid] = &entry{uid: uid, record: newRecord(corev1.PodStatus{}), released: a.synced}
+			a.wake(a.entries[uid])
+		}
 	}
 	for _, uid := range sortedKeys(a.entries) { // in an order that does not change: it is the agenda's
 		if _, known := versions[uid]; known && !found[uid] {
@@ -215,10 +228,19 @@ func (a *Agent) turn(ctx context.Context, e *entry) bool {
 	}
 	e.again = false
 	now := a.cfg.Now()
+	if a.refillable(e, now) {
+		pod := e.pod
+		a.mu.Unlock()
+		a.refill(ctx, e, pod)
+		return true
+	}
 	a.tell(e, now)
 	o := e.observed(a.hostIPs())
 	o.named = a.cfg.Traffic != nil && a.flow.named[e.uid] > 0
 	d := plan(o, now)
+	if e.stale && e.content.is() {
+		d.wakeAt(e.content.backoff.until())
+	}
 	a.announce(e, d.waiting)
 	if d.step.verb == wait {
 		return a.settle(e, d.wake)

@@ -176,6 +176,9 @@ func (a *Agent) sweep() {
 	}
 	a.flow.do(Traffic.Synced)
 	a.keep.saveAll()
+	for _, uid := range sortedKeys(a.entries) { // what changed while there was no session
+		a.outdate(a.entries[uid])
+	}
 	a.seen, a.synced = nil, true
 }
 

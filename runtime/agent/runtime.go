@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/runtime/image"
+	"headway.dev/headway/runtime/volume"
 )
 
 // Runtime is what the agent needs of a container engine. runtime/containerd
@@ -138,6 +139,7 @@ type ContainerSpec struct {
 	Env       []string // NAME=value, everything resolved and expanded
 	Command   []string // expanded; empty: the image's entrypoint
 	Args      []string // expanded
+	Mounts    []volume.Mount
 	Hash      string
 }
 

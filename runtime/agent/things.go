@@ -33,11 +33,11 @@ func (t things) secret(namespace, name string) *corev1.Secret {
 func nameOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
 // arrived lets the containers try again that could not start for want of an
-// object.
+// object, and has volumes filled from it anew.
 func (a *Agent) arrived(resource, namespace, name string) {
 	for _, uid := range sortedKeys(a.entries) {
 		e := a.entries[uid]
-		if e.pod == nil || e.pod.Namespace != namespace || len(e.record.troubles) == 0 {
+		if e.pod == nil || e.pod.Namespace != namespace || len(e.record.troubles) == 0 && !hasContent(&e.pod.Spec) {
 			continue
 		}
 		if !slices.Contains(session.References(&e.pod.Spec), session.Reference{Resource: resource, Name: name}) {
@@ -49,6 +49,10 @@ func (a *Agent) arrived(resource, namespace, name string) {
 				e.record.troubles[container] = t
 			}
 		}
+		if e.record.sandbox.forObject {
+			e.record.sandbox.backoff.Delay = 0
+		}
+		a.outdate(e)
 		a.wake(e)
 	}
 }

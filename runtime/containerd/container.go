@@ -144,6 +144,7 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	if err != nil {
 		return err
 	}
+	user = withGroups(user, spec.Pod.Spec.SecurityContext)
 	host, err := r.nodename(spec.Pod)
 	if err != nil {
 		return err

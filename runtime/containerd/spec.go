@@ -64,6 +64,7 @@ func (b blueprint) build() (*specs.Spec, error) {
 			Resources:   b.resources(),
 		},
 	}
+	s.Linux.RootfsPropagation = propagation(b.spec.Mounts)
 	if privileged {
 		s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
 		return s, nil
@@ -183,7 +184,7 @@ func (b blueprint) mounts(privileged bool) []specs.Mount {
 	if at := b.spec.Container.TerminationMessagePath; at != "" && b.message != "" {
 		mounts = append(mounts, specs.Mount{Destination: at, Type: "bind", Source: b.message, Options: []string{"rbind", "rprivate", "rw"}})
 	}
-	return mounts
+	return withVolumes(mounts, b.spec.Mounts)
 }
 
 // cfsPeriod is the length in which a CPU limit is counted, in microseconds.

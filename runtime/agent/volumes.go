@@ -1,0 +1,269 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/volume"
+)
+
+// Volumes makes the volumes of pods; runtime/volume does. Every method is idempotent.
+type Volumes interface {
+	// Ensure makes a pod's volumes and brings their content up to date.
+	Ensure(ctx context.Context, uid types.UID, volumes []volume.Volume) error
+	// Refresh only brings their content up to date.
+	Refresh(ctx context.Context, uid types.UID, volumes []volume.Volume) error
+	// Mounts prepares what a container mounts, and says where it is.
+	Mounts(ctx context.Context, uid types.UID, c *corev1.Container, volumes []volume.Volume) ([]volume.Mount, error)
+	// Usage is how many bytes of the disk a volume takes.
+	Usage(uid types.UID, name string) (int64, error)
+	// Remove takes everything of a pod away.
+	Remove(ctx context.Context, uid types.UID) error
+	// Pods lists those of which something is there.
+	Pods() ([]types.UID, error)
+}
+
+const (
+	failedMount   = "FailedMount"
+	evicted       = "Evicted"
+	weighPeriod = 10 * time.Second // Kubernetes'
+)
+
+// volumesOf says what a pod's volumes have to hold now. The caller holds mu.
+func (a *Agent) volumesOf(pod *corev1.Pod) ([]volume.Volume, error) {
+	if len(pod.Spec.Volumes) == 0 {
+		return nil, nil
+	}
+	if a.cfg.Volumes == nil {
+		return nil, errors.New("this node mounts no volumes")
+	}
+	s := surroundings{pod: pod, allocatable: a.node.Status.Allocatable}
+	return volume.Wanted(pod, volume.Source{
+		ConfigMap: func(name string) *corev1.ConfigMap { return a.things.configMap(pod.Namespace, name) },
+		Secret:    func(name string) *corev1.Secret { return a.things.secret(pod.Namespace, name) },
+		Resource: func(ref *corev1.ResourceFieldSelector) (string, error) {
+			c := containerNamed(pod, ref.ContainerName)
+			if c == nil {
+				return "", fmt.Errorf("container %q of a resourceFieldRef not found", ref.ContainerName)
+			}
+			return s.resource(c, ref)
+		},
+		Memory: a.node.Status.Allocatable.Memory().Value(),
+	})
+}
+
+// fill makes a pod's volumes, before its sandbox. False: it could not, and the pod
+// waits.
+func (a *Agent) fill(ctx context.Context, e *entry, pod *corev1.Pod) bool {
+	if len(pod.Spec.Volumes) == 0 {
+		return true
+	}
+	a.mu.Lock()
+	e.stale = false
+	wanted, err := a.volumesOf(pod)
+	a.mu.Unlock()
+	if err == nil {
+		err = a.cfg.Volumes.Ensure(ctx, pod.UID, wanted)
+	}
+	if err == nil {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.record.clean = false // some may be there
+	if ctx.Err() == nil {
+		now := a.cfg.Now()
+		e.record.sandbox = trouble{reason: failedMount, message: err.Error(), backoff: e.record.sandbox.backoff.next(now, errorFirst, errorMost), forObject: true}
+		a.event(pod, "", corev1.EventTypeWarning, failedMount, err.Error(), now)
+	}
+	return false
+}
+
+// refillable says that the content of a pod's volumes may not be what it should, and
+// that now is the time to look. The caller holds mu.
+func (a *Agent) refillable(e *entry, now time.Time) bool {
+	return e.stale && e.pod != nil && !e.released && e.sandbox != nil && e.sandbox.Ready && e.pod.DeletionTimestamp == nil &&
+		!terminal(e.record.last.Phase) && !now.Before(e.content.backoff.until())
+}
+
+// refill brings the content of a running pod's volumes up to date. What cannot be
+// made anew stays as it was.
+func (a *Agent) refill(ctx context.Context, e *entry, pod *corev1.Pod) {
+	a.mu.Lock()
+	e.stale = false
+	wanted, err := a.volumesOf(pod)
+	a.mu.Unlock()
+	if err == nil {
+		err = a.cfg.Volumes.Refresh(ctx, pod.UID, wanted)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		e.content = trouble{}
+		return
+	}
+	if ctx.Err() != nil {
+		e.stale = true
+		return
+	}
+	now := a.cfg.Now()
+	e.content = trouble{reason: failedMount, message: err.Error(), backoff: e.content.backoff.next(now, errorFirst, errorMost)}
+	a.event(pod, "", corev1.EventTypeWarning, failedMount, err.Error(), now)
+	var known *volume.Error
+	if errors.As(err, &known) && known.Missing { // nothing to try until it comes
+		e.content.backoff.Delay = 0
+		return
+	}
+	e.stale = true
+}
+
+// hasContent says whether a pod has a volume whose content can change while it runs.
+func hasContent(spec *corev1.PodSpec) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+	})
+}
+
+// outdate has the content of a pod's volumes looked at. The caller holds mu.
+func (a *Agent) outdate(e *entry) {
+	if e.pod != nil && hasContent(&e.pod.Spec) {
+		e.stale = true
+		a.wake(e)
+	}
+}
+
+// mounts prepares what a container mounts. Its error is one for
+// CreateContainerConfigError.
+func (a *Agent) mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container, vars map[string]string) ([]volume.Mount, error) {
+	if len(c.VolumeMounts) == 0 {
+		return nil, nil
+	}
+	if a.cfg.Volumes == nil {
+		return nil, errors.New("this node mounts no volumes")
+	}
+	places, err := volume.Places(pod)
+	if err != nil {
+		return nil, err
+	}
+	plain := *c
+	plain.VolumeMounts = slices.Clone(c.VolumeMounts)
+	for i := range plain.VolumeMounts {
+		m := &plain.VolumeMounts[i]
+		if m.SubPath, err = volume.SubPath(m, func(s string) (string, error) { return expandAll(s, vars) }); err != nil {
+			return nil, err
+		}
+	}
+	return a.cfg.Volumes.Mounts(ctx, pod.UID, &plain, places)
+}
+
+// expandAll is expand where every variable must be known.
+func expandAll(s string, vars map[string]string) (string, error) {
+	var unknown error
+	out := expand(s, func(name string) (string, bool) {
+		v, ok := vars[name]
+		if !ok && unknown == nil {
+			unknown = fmt.Errorf("missing value for %q", name)
+		}
+		return v, ok
+	})
+	return out, unknown
+}
+
+// empty takes a pod's volumes away.
+func (a *Agent) empty(ctx context.Context, uid types.UID) error {
+	if a.cfg.Volumes == nil {
+		return nil
+	}
+	return a.cfg.Volumes.Remove(ctx, uid)
+}
+
+// left are the pods of which there are volumes.
+func (a *Agent) left() ([]types.UID, error) {
+	if a.cfg.Volumes == nil {
+		return nil, nil
+	}
+	return a.cfg.Volumes.Pods()
+}
+
+// weigh looks on a period at how full emptyDirs are.
+func (a *Agent) weigh(ctx context.Context) {
+	tick := time.NewTicker(weighPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			a.Weigh(ctx)
+		}
+	}
+}
+
+// Weigh ends the pods that have an emptyDir on the disk with more in it than its
+// sizeLimit. Who steps the agent calls it on a period.
+func (a *Agent) Weigh(ctx context.Context) {
+	if a.cfg.Volumes == nil {
+		return
+	}
+	type limit struct {
+		uid  types.UID
+		name string
+		most int64
+	}
+	var limits []limit
+	a.mu.Lock()
+	for _, uid := range sortedKeys(a.entries) {
+		e := a.entries[uid]
+		if e.pod == nil || e.released || e.sandbox == nil || terminal(e.record.last.Phase) {
+			continue
+		}
+		for _, v := range e.pod.Spec.Volumes {
+			if d := v.EmptyDir; d != nil && d.Medium == corev1.StorageMediumDefault && d.SizeLimit != nil && !d.SizeLimit.IsZero() {
+				limits = append(limits, limit{uid, v.Name, d.SizeLimit.Value()})
+			}
+		}
+	}
+	a.mu.Unlock()
+	for _, l := range limits {
+		if ctx.Err() != nil {
+			return
+		}
+		used, err := a.cfg.Volumes.Usage(l.uid, l.name)
+		if err != nil {
+			a.log.Error("emptyDir not measured: its sizeLimit is not held meanwhile", "pod", l.uid, "volume", l.name, "error", err)
+			continue
+		}
+		if used > l.most {
+			a.overfull(l.uid, l.name)
+		}
+	}
+}
+
+// overfull ends a pod whose emptyDir holds more than it may.
+func (a *Agent) overfull(uid types.UID, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[uid]
+	if e == nil || e.pod == nil || e.released || terminal(e.record.last.Phase) {
+		return
+	}
+	for _, v := range e.pod.Spec.Volumes {
+		if v.Name != name || v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil {
+			continue
+		}
+		message := fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", name, v.EmptyDir.SizeLimit)
+		last := &e.record.last
+		last.Phase, last.Reason, last.Message = corev1.PodFailed, evicted, message
+		e.told = false
+		a.save(e)
+		a.event(e.pod, "", corev1.EventTypeWarning, evicted, message, a.cfg.Now())
+		a.wake(e)
+		return
+	}
+}

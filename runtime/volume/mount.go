@@ -1,0 +1,329 @@
+package volume
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Mount is a place in a container where something of this machine is seen.
+type Mount struct {
+	Source      string
+	Destination string
+	ReadOnly    bool
+	Propagation Propagation
+}
+
+// Propagation says whether mounts that come later, below a mount, are seen.
+type Propagation string
+
+const (
+	Private Propagation = "rprivate" // neither way
+	Slave   Propagation = "rslave"   // those of the machine are seen in the container
+	Shared  Propagation = "rshared"  // both ways
+)
+
+// Mounts prepares what a container mounts and says where it is. The volumes are the
+// pod's that Ensure made; subPathExprs are already expanded into subPath. It is called
+// before each start of the container, while it does not run.
+func (v *Volumes) Mounts(ctx context.Context, uid types.UID, c *corev1.Container, volumes []Volume) ([]Mount, error) {
+	if err := validUID(uid); err != nil {
+		return nil, err
+	}
+	byName := make(map[string]Volume, len(volumes))
+	for _, w := range volumes {
+		byName[w.Name] = w
+	}
+	table := &mountTable{}
+	out := make([]Mount, 0, len(c.VolumeMounts))
+	for i := range c.VolumeMounts {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m := &c.VolumeMounts[i]
+		w, ok := byName[m.Name]
+		if !ok {
+			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
+		}
+		one := Mount{Source: v.path(uid, w), Destination: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly || w.Kind == Content}
+		var err error
+		if one.Propagation, err = table.propagation(m, w, one.Source); err != nil {
+			return nil, err
+		}
+		if m.SubPath != "" {
+			target := filepath.Join(v.cfg.Memory, string(uid), "subpaths", c.Name, strconv.Itoa(i))
+			if err := bindSubPath(one.Source, m.SubPath, target); err != nil {
+				// The cause could tell of the machine's files.
+				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, outward(err))
+			}
+			one.Source = target
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// SubPath is the path in the volume that a mount shows, with the container's
+// variables in the place of $(NAME).
+func SubPath(m *corev1.VolumeMount, expand func(string) (string, error)) (string, error) {
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		var err error
+		if sub, err = expand(m.SubPathExpr); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case sub == "":
+		return "", nil
+	case path.IsAbs(sub):
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+	}
+	for name := range strings.SplitSeq(sub, "/") {
+		if name == ".." {
+			return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+		}
+	}
+	return sub, nil
+}
+
+// outward is what may be told of why a subPath cannot be opened.
+func outward(err error) error {
+	switch {
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ELOOP):
+		return errors.New("it leads out of the volume")
+	case errors.Is(err, unix.ENOTDIR):
+		return errors.New("something on the way is not a directory")
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("a link on the way leads nowhere")
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return errors.New("a name is too long")
+	case errors.Is(err, unix.EROFS):
+		return errors.New("the volume is read-only and does not have it")
+	}
+	return errors.New("it cannot be opened")
+}
+
+// bindSubPath mounts a path in a volume on target. What is mounted is what was
+// opened beneath the volume, whatever the path leads to afterwards.
+func bindSubPath(volume, sub, target string) error {
+	root, err := unix.Open(volume, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root)
+	fd, err := openBeneath(root, sub)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return bind(fd, target)
+}
+
+// openBeneath opens a path below root and makes the folders of it that are missing,
+// with root's mode. No link leads it out of root: the kernel refuses that while it
+// walks, so that nobody can change the way in between.
+func openBeneath(root int, sub string) (int, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	open := func(p string) (int, error) {
+		for try := 0; ; try++ {
+			fd, err := unix.Openat2(root, p, how)
+			// The kernel gives up when something was renamed meanwhile.
+			if (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)) && try < 100 {
+				continue
+			}
+			return fd, err
+		}
+	}
+	sub = path.Clean(sub)
+	fd, err := open(sub)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(root, &s); err != nil {
+		return -1, err
+	}
+	parent, err := open(".")
+	if err != nil {
+		return -1, err
+	}
+	defer func() { unix.Close(parent) }()
+	at := ""
+	for name := range strings.SplitSeq(sub, "/") {
+		at = path.Join(at, name)
+		fd, err := open(at)
+		if errors.Is(err, unix.ENOENT) {
+			if err := makeIn(parent, name, s.Mode&0o7777); err != nil && !errors.Is(err, unix.EEXIST) {
+				return -1, err
+			}
+			fd, err = open(at)
+		}
+		if err != nil {
+			return -1, err
+		}
+		unix.Close(parent)
+		parent = fd
+	}
+	return open(sub)
+}
+
+// makeIn makes a folder in one that is open.
+func makeIn(parent int, name string, mode uint32) error {
+	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
+		return err
+	}
+	// chmod, since the process's umask took some of it; not through a link that took
+	// the folder's place.
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fchmod(fd, mode)
+}
+
+// bind mounts what is open on target, anew if something is there.
+func bind(fd int, target string) error {
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		return err
+	}
+	if err := unmountAll(target); err != nil {
+		return err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := os.Mkdir(target, 0o700); err != nil {
+			return err
+		}
+	} else if err := os.WriteFile(target, nil, 0o600); err != nil {
+		return err
+	}
+	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// mountTable is what the kernel says is mounted, read when it is needed.
+type mountTable struct {
+	read bool
+	all  []mountPoint
+}
+
+type mountPoint struct {
+	path          string
+	shared, slave bool
+}
+
+// propagation of a mount. One that is to be heard of later needs a mount of the
+// machine that tells of them.
+func (t *mountTable) propagation(m *corev1.VolumeMount, w Volume, source string) (Propagation, error) {
+	if m.MountPropagation == nil {
+		return Private, nil
+	}
+	var p Propagation
+	switch *m.MountPropagation {
+	case corev1.MountPropagationNone:
+		return Private, nil
+	case corev1.MountPropagationHostToContainer:
+		p = Slave
+	case corev1.MountPropagationBidirectional:
+		p = Shared
+	default:
+		return "", fmt.Errorf("invalid MountPropagation mode: %q", *m.MountPropagation)
+	}
+	if !t.read {
+		var err error
+		if t.all, err = mountPoints(); err != nil {
+			return "", err
+		}
+		t.read = true
+	}
+	real, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return "", fmt.Errorf("find the mount of volume %q: %w", w.Name, err)
+	}
+	on := mountOf(t.all, real)
+	if p == Shared && !on.shared || p == Slave && !on.shared && !on.slave {
+		return "", fmt.Errorf("volumeMount %q: path %q is mounted on %q but it is not a shared mount", m.Name, w.Name, on.path)
+	}
+	return p, nil
+}
+
+// mountOf is the mount that a path is on.
+func mountOf(all []mountPoint, at string) (on mountPoint) {
+	for _, m := range all { // of several on one path the last is seen
+		if within(m.path, at) && len(m.path) >= len(on.path) {
+			on = m
+		}
+	}
+	return on
+}
+
+func within(dir, p string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+func mountPoints() ([]mountPoint, error) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read the mounts of this machine: %w", err)
+	}
+	return parseMounts(raw)
+}
+
+func parseMounts(raw []byte) ([]mountPoint, error) {
+	var out []mountPoint
+	for line := range bytes.Lines(raw) {
+		f := strings.Fields(string(line))
+		if len(f) < 7 {
+			return nil, fmt.Errorf("read the mounts of this machine: %q is not one", line)
+		}
+		m := mountPoint{path: unescape(f[4])}
+		for _, tag := range f[6:] {
+			if tag == "-" {
+				break
+			}
+			m.shared = m.shared || strings.HasPrefix(tag, "shared:")
+			m.slave = m.slave || strings.HasPrefix(tag, "master:")
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// unescape undoes what the kernel does to blanks: \040 and its like.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
