@@ -100,6 +100,7 @@ type SandboxState struct {
 	UID             types.UID
 	Namespace, Name string
 	Ready           bool     // namespaces and network are up
+	Made            int      // how often they were made anew
 	IPs             []string // first is the primary
 	CreatedAt       time.Time
 	Containers      []ContainerState // sorted by name, then attempt
@@ -120,6 +121,7 @@ type ContainerState struct {
 	ID         string // of the engine
 	Name       string // in the pod spec
 	Attempt    int    // 0 first; restartCount of the pod's status
+	Made       int    // that of the sandbox that it was started in
 	SpecHash   string // of the ContainerSpec it was made from
 	Phase      Phase
 	Image      string // as named in the pod
@@ -132,6 +134,7 @@ type ContainerState struct {
 	Signal     int32
 	Reason     string // Completed, Error, OOMKilled, ContainerCannotRun, StartError
 	Message    string
+	Signalled  bool // its stop signal was sent
 	LogPath    string
 }
 

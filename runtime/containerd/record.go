@@ -24,6 +24,7 @@ type sandboxRecord struct {
 	Ports     []network.Port `json:"ports,omitempty"`
 	IPs       []string       `json:"ips,omitempty"` // set when it is whole
 	Stopped   bool           `json:"stopped,omitempty"`
+	Made      int            `json:"made,omitempty"` // how often it was made anew
 }
 
 // containerRecord is what is on disk of a container beside containerd's labels.
@@ -34,6 +35,7 @@ type containerRecord struct {
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
 	Signalled  bool      `json:"signalled,omitempty"` // the stop signal was sent
+	FromLog    bool      `json:"fromLog,omitempty"`   // the message is yet to be taken from the log
 }
 
 // podDir holds the files of one pod.

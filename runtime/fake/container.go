@@ -38,7 +38,7 @@ func (r *Runtime) StartContainer(ctx context.Context, spec agent.ContainerSpec) 
 	r.serial++
 	now := r.cfg.Now()
 	c := &container{program: program, done: make(chan struct{}), state: agent.ContainerState{
-		ID: fmt.Sprintf("%s-%s-%d-%d", uid, spec.Container.Name, spec.Attempt, r.serial), Name: spec.Container.Name, Attempt: spec.Attempt,
+		ID: fmt.Sprintf("%s-%s-%d-%d", uid, spec.Container.Name, spec.Attempt, r.serial), Name: spec.Container.Name, Attempt: spec.Attempt, Made: s.state.Made,
 		SpecHash: spec.Hash, Phase: agent.Running, Image: spec.Container.Image, ImageID: spec.Image.Digest,
 		PID: uint32(r.serial), CreatedAt: now, StartedAt: now,
 	}}
@@ -126,6 +126,9 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 	if c == nil {
 		r.mu.Unlock()
 		return nil
+	}
+	if grace > 0 {
+		c.state.Signalled = true
 	}
 	if !c.program.Stubborn {
 		r.end(uid, c, c.program.Code, 15, "")

@@ -59,6 +59,7 @@ type Runtime struct {
 
 type sandbox struct {
 	state      agent.SandboxState
+	made       bool
 	containers []*container
 }
 
@@ -211,6 +212,10 @@ func (r *Runtime) EnsureSandbox(ctx context.Context, spec agent.SandboxSpec) (ag
 		r.sandboxes[spec.Pod.UID] = s
 	}
 	if !s.state.Ready {
+		if s.made {
+			s.state.Made++
+		}
+		s.made = true
 		r.serial++
 		s.state.Ready, s.state.IPs = true, []string{fmt.Sprintf("10.1.%d.%d", r.serial/250, r.serial%250+2)}
 	}
