@@ -242,7 +242,33 @@ func trouble(p *corev1.Pod) (State, string) {
 		}
 		return Progressing, join(at, w.Reason, w.Message)
 	}
-	return Progressing, ""
+	return Progressing, unready(p)
+}
+
+// unready says which container that runs is not ready, because its probes say so.
+func unready(p *corev1.Pod) string {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		probes := probesOf(p, c.Name)
+		switch at := "container " + c.Name + " of pod " + p.Name; {
+		case c.State.Running == nil || probes == nil:
+		case c.Started != nil && !*c.Started && probes.StartupProbe != nil:
+			return at + " runs, and its startup probe has not succeeded yet"
+		case !c.Ready && probes.ReadinessProbe != nil:
+			return at + " runs, and its readiness probe has not succeeded"
+		}
+	}
+	return ""
+}
+
+func probesOf(p *corev1.Pod, container string) *corev1.Container {
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == container {
+				return &list[i]
+			}
+		}
+	}
+	return nil
 }
 
 // deploymentPods are the pods of the newest ReplicaSet.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,7 +90,14 @@ func (r *Runtime) command(ctx context.Context, pipes string, req agent.ExecReque
 	}
 	process := *spec.Process
 	process.Args, process.Terminal = req.Command, false
-	streams := cio.NewCreator(cio.WithFIFODir(pipes), cio.WithStreams(nil, req.Stdout, req.Stderr))
+	var out, errs io.Writer = io.Discard, io.Discard // the shim takes both or none
+	if req.Stdout != nil {
+		out = req.Stdout
+	}
+	if req.Stderr != nil {
+		errs = req.Stderr
+	}
+	streams := cio.NewCreator(cio.WithFIFODir(pipes), cio.WithStreams(nil, out, errs))
 	return task.Exec(ctx, rand.Text(), &process, streams)
 }
 

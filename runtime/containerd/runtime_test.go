@@ -99,6 +99,7 @@ func TestStopSignal(t *testing.T) {
 	pod, usr1 := testPod("term", "0s"), corev1.SIGUSR1
 	pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: &usr1}
 	c := n.start(pod)
+	n.ready(pod, "ready")
 	if err := n.StopContainer(context.Background(), c.ID, time.Minute); err != nil {
 		t.Fatal(err)
 	}
