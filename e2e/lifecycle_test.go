@@ -161,7 +161,7 @@ spec:
       image: IMAGE
       args: [sleep]
       lifecycle:
-        postStart: {httpGet: {path: /mark?greeted, port: 8080}}
+        postStart: {httpGet: {path: "/mark?greeted", port: 8080}}
         preStop: {exec: {command: [/probe, good, "http://127.0.0.1:8080/mark?leaving"]}}
 `
 

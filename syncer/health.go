@@ -86,7 +86,7 @@ func deploymentHealth(d *appsv1.Deployment, r store.Reader) (State, string) {
 	case d.Status.UpdatedReplicas < want || d.Status.AvailableReplicas < want:
 		return troubled(progress, deploymentPods(d, r))
 	case d.Status.Replicas > d.Status.UpdatedReplicas:
-		return Progressing, fmt.Sprintf("%s, %d old to stop", progress, d.Status.Replicas-d.Status.UpdatedReplicas)
+		return troubled(fmt.Sprintf("%s, %d old to stop", progress, d.Status.Replicas-d.Status.UpdatedReplicas), deploymentPods(d, r))
 	}
 	if rs := newestSet(d, r); rs != nil && !d.Spec.Paused && !podset.SameRefs(podset.RecordedRefs(rs), podset.Refs(r, d.Namespace, &d.Spec.Template)) {
 		// A commit changed a ConfigMap or a Secret that it reads (D13): the rollout

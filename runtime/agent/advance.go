@@ -139,7 +139,7 @@ func next(o observed, c *corev1.Container, now time.Time, d *decision) step {
 		if !o.again(c, cur) {
 			return step{}
 		}
-		at, delay := restartAt(o.record.crashes[c.Name], has(o.record.crashes, c.Name), cur)
+		at, delay := o.restartAt(c.Name, cur)
 		if attempt, ok := o.record.replace[c.Name]; ok && attempt == cur.Attempt || o.isInit(c) && o.sandbox != nil && !o.here(cur) {
 			at, delay = now, 0
 		}

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -110,9 +109,7 @@ func (a *Agent) firstProbe(e *entry, of watched, p *corev1.Probe, now time.Time)
 	if !cur.StartedAt.Before(a.born) {
 		return now
 	}
-	h := fnv.New32a()
-	h.Write([]byte(string(e.uid) + "/" + of.container + "/" + string(of.kind))) // never fails
-	return now.Add(periodOf(p) * time.Duration(h.Sum32()%1024) / 1024)
+	return now.Add(spread(periodOf(p), string(e.uid), of.container, string(of.kind)))
 }
 
 func periodOf(p *corev1.Probe) time.Duration {

@@ -140,7 +140,7 @@ func (o observed) container(c *corev1.Container, now time.Time, ending, isInit, 
 		out.Ready = (!isInit || sidecar(c)) && h.started && h.ready
 	case Exited:
 		end := terminated(cur)
-		at, delay := restartAt(o.record.crashes[c.Name], has(o.record.crashes, c.Name), cur)
+		at, delay := o.restartAt(c.Name, cur)
 		switch {
 		case ending || !o.again(c, cur):
 			out.State.Terminated = end
