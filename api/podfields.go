@@ -8,17 +8,14 @@ import (
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
 	const (
-		noProbes  = "probes are not run"
-		noHooks   = "lifecycle hooks are not run"
-		noStdin   = "containers have no standard input"
-		noTokens  = "pods get no API credentials"
-		noIndexes = "a container restarts by the pod's restartPolicy"
+		noStdin  = "containers have no standard input"
+		noTokens = "pods get no API credentials"
 	)
 	term := func(prefix string) []FieldRule {
 		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
 	}
 	affinity := "affinity.nodeAffinity."
-	return slices.Concat(
+	return withInit(slices.Concat(
 		acted("containers[].", "name image imagePullPolicy command[] args[] workingDir"),
 		acted("containers[].env[].", "name value"),
 		acted("containers[].env[].valueFrom.configMapKeyRef.", "name key optional"),
@@ -35,18 +32,17 @@ func podRules() []FieldRule {
 		refused("only cpu, memory and extended resources are accounted for", "containers[].resources.", "requests{} limits{}"),
 		refused("devices are not handed to containers", "containers[].resources.", "claims"),
 		harmless("containers are not resized in place", "containers[].", "resizePolicy"),
-		harmless("changes only a message in the status", "containers[].", "terminationMessagePath terminationMessagePolicy"),
+		acted("containers[].", "terminationMessagePath terminationMessagePolicy"),
 		acted("containers[].securityContext.", "runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem privileged allowPrivilegeEscalation capabilities.add[] capabilities.drop[]"),
 		only("containers[].securityContext.procMount", "/proc is masked in every container", "Default"),
 		confinement("containers[].securityContext."),
-		refused(noProbes, "containers[].", "livenessProbe readinessProbe startupProbe"),
-		refused(noHooks, "containers[].lifecycle.", "postStart preStop"),
-		refused("containers are stopped with the signal of their image", "containers[].lifecycle.", "stopSignal"),
+		probeRules("containers[]."),
+		hookRules("containers[].lifecycle."),
 		mountRules("containers[]."),
-		refused(noIndexes, "containers[].", "restartPolicy restartPolicyRules"),
+		acted("containers[].", "restartPolicy restartPolicyRules[].exitCodes.operator restartPolicyRules[].exitCodes.values[]"),
+		only("containers[].restartPolicyRules[].action", "a container is restarted alone", "Restart"),
 		refused(noStdin, "containers[].", "stdin stdinOnce"),
 		refused("containers have no terminal", "containers[].", "tty"),
-		refused("init containers are not run", "", "initContainers"),
 		refused("ephemeral containers are not run", "", "ephemeralContainers"),
 		volumeRules(),
 
@@ -68,7 +64,7 @@ func podRules() []FieldRule {
 		refused("pods are scheduled one by one, not in groups", "", "schedulingGroup"),
 		refused("devices are not handed to containers", "", "resourceClaims"),
 		refused("requests and limits are those of the containers", "", "resources"),
-		refused("readiness is that of the containers", "", "readinessGates"),
+		acted("", "readinessGates[].conditionType"),
 		refused("nobody is asked before a pod goes", "", "evictionResponders"),
 
 		harmless(noTokens, "", "serviceAccountName serviceAccount automountServiceAccountToken"),
@@ -86,7 +82,47 @@ func podRules() []FieldRule {
 		only("os.name", "every node runs Linux", "linux"),
 		refused("every container runs in runc", "", "runtimeClassName overhead"),
 		acted("", "imagePullSecrets[].name"),
-	)
+	))
+}
+
+// withInit says of init containers what is said of containers.
+func withInit(rules []FieldRule) []FieldRule {
+	for _, r := range rules {
+		if rest, ok := strings.CutPrefix(r.Path, "containers[]."); ok {
+			r.Path = "initContainers[]." + rest
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// probeRules are the rows of a container's probes.
+func probeRules(prefix string) (out []FieldRule) {
+	for _, name := range []string{"startupProbe.", "readinessProbe.", "livenessProbe."} {
+		out = slices.Concat(out, acted(prefix+name, "exec.command[] tcpSocket.port tcpSocket.host grpc.port grpc.service"), httpRules(prefix+name+"httpGet."),
+			only(prefix+name+"grpc.mode", "containers are asked without TLS", "Plaintext"),
+			acted(prefix+name, "initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold"))
+		if name == "readinessProbe." {
+			out = append(out, refused("a container that is not ready is not killed", prefix+name, "terminationGracePeriodSeconds")...)
+		} else {
+			out = append(out, acted(prefix+name, "terminationGracePeriodSeconds")...)
+		}
+	}
+	return out
+}
+
+// hookRules are the rows of a container's hooks.
+func hookRules(prefix string) []FieldRule {
+	out := acted(prefix, "stopSignal")
+	for _, name := range []string{"postStart.", "preStop."} {
+		out = slices.Concat(out, acted(prefix+name, "exec.command[] sleep.seconds"), httpRules(prefix+name+"httpGet."),
+			refused("a hook cannot be one, in Kubernetes it fails when it is called", prefix+name, "tcpSocket"))
+	}
+	return out
+}
+
+func httpRules(prefix string) []FieldRule {
+	return append(acted(prefix, "path port host scheme httpHeaders[].name httpHeaders[].value"), only(prefix+"protocol", "containers are asked by HTTP/1.1", "HTTP1")...)
 }
 
 // confinement are the rows of the kernel's ways to confine that a pod's and a

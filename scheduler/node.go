@@ -77,7 +77,7 @@ func demandOf(pod *corev1.Pod) demand {
 	if d.guessed.memory == 0 {
 		d.guessed.memory = guessMemory
 	}
-	for _, c := range pod.Spec.Containers {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, p := range c.Ports {
 			if p.HostPort <= 0 {
 				continue

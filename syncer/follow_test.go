@@ -148,6 +148,15 @@ func TestHealth(t *testing.T) {
 			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 7}},
 		}}}}
 	}
+	probed := func(started bool) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", StartupProbe: &corev1.Probe{}, ReadinessProbe: &corev1.Probe{}}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "c", Started: &started, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			}}},
+		}
+	}
 	job := func(c batchv1.JobConditionType) *batchv1.Job {
 		return &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: c, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded"}}}}
 	}
@@ -171,6 +180,8 @@ func TestHealth(t *testing.T) {
 		{"no such device", waiting("CreateContainerError", 0), Failed, "starting: container c of pod p: CreateContainerError"},
 		{"no set", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{
 			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ReplicaSetCreateError", Message: "exceeded quota"}}}}, Failed, "exceeded quota"},
+		{"pod that starts", probed(false), Progressing, "starting: container c of pod p runs, and its startup probe has not succeeded yet"},
+		{"pod that is not ready", probed(true), Progressing, "starting: container c of pod p runs, and its readiness probe has not succeeded"},
 		{"succeeded pod", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, Healthy, "succeeded"},
 		{"evicted pod", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}}, Failed, "failed: Evicted"},
 		{"complete job", job(batchv1.JobComplete), Healthy, "complete"},

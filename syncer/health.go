@@ -91,7 +91,7 @@ func deploymentHealth(d *appsv1.Deployment, r store.Reader) (State, string) {
 	case d.Status.UpdatedReplicas < want || d.Status.AvailableReplicas < want:
 		return troubled(progress, deploymentPods(d, r))
 	case d.Status.Replicas > d.Status.UpdatedReplicas:
-		return Progressing, fmt.Sprintf("%s, %d old to stop", progress, d.Status.Replicas-d.Status.UpdatedReplicas)
+		return troubled(fmt.Sprintf("%s, %d old to stop", progress, d.Status.Replicas-d.Status.UpdatedReplicas), deploymentPods(d, r))
 	}
 	if rs := newestSet(d, r); rs != nil && !d.Spec.Paused && !podset.SameRefs(podset.RecordedRefs(rs), podset.Refs(r, d.Namespace, &d.Spec.Template)) {
 		// A commit changed a ConfigMap or a Secret that it reads (D13): the rollout
@@ -247,7 +247,33 @@ func trouble(p *corev1.Pod) (State, string) {
 		}
 		return Progressing, join(at, w.Reason, w.Message)
 	}
-	return Progressing, ""
+	return Progressing, unready(p)
+}
+
+// unready says which container that runs is not ready, because its probes say so.
+func unready(p *corev1.Pod) string {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		probes := probesOf(p, c.Name)
+		switch at := "container " + c.Name + " of pod " + p.Name; {
+		case c.State.Running == nil || probes == nil:
+		case c.Started != nil && !*c.Started && probes.StartupProbe != nil:
+			return at + " runs, and its startup probe has not succeeded yet"
+		case !c.Ready && probes.ReadinessProbe != nil:
+			return at + " runs, and its readiness probe has not succeeded"
+		}
+	}
+	return ""
+}
+
+func probesOf(p *corev1.Pod, container string) *corev1.Container {
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == container {
+				return &list[i]
+			}
+		}
+	}
+	return nil
 }
 
 // deploymentPods are the pods of the newest ReplicaSet.

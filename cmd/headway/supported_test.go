@@ -27,8 +27,8 @@ func TestR12_SupportedJSON(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"spec.containers[].image": "acted", "spec.containers[].livenessProbe.httpGet.port": "refused", "spec.nodeSelector{}": "acted",
-		"spec.serviceAccountName": "harmless", "spec.runtimeClassName": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "harmless",
+		"spec.containers[].image": "acted", "spec.containers[].livenessProbe.httpGet.port": "acted", "spec.initContainers[].startupProbe.grpc.port": "acted", "spec.nodeSelector{}": "acted",
+		"spec.serviceAccountName": "harmless", "spec.runtimeClassName": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "acted", "spec.containers[].lifecycle.preStop.tcpSocket": "refused",
 	} {
 		f := s.PodFields[path]
 		if f.Status != want || (f.Why == "") != (want == "acted") {

@@ -91,6 +91,12 @@ func run(verb string, args []string) error {
 			fmt.Fprint(w, strings.Join(found, " "))
 		})
 		return serve(ctx)
+	case "healthy": // serve probes, which can be told to fail
+		return healthy()
+	case "good": // ask a URL once
+		return good(args[0])
+	case "await": // ask a URL until the answer is good
+		return await(ctx, args[0])
 	case "hammer": // ask a URL all the time, and tell how that went
 		return hammer(ctx, args[0])
 	case "sleep":

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"headway.dev/headway/runtime/probe"
 )
 
 // Config is what an Agent needs.
@@ -27,14 +29,16 @@ type Config struct {
 	// Explain says how a pod of this node reaches a port of a Service, in a form for
 	// JSON. nil: the agent does not know.
 	Explain func(ctx context.Context, namespace, service, port string) (any, error)
-	Dir     string               // for the checkpoint; made 0700
-	Secrets string               // for Secrets; must be on a tmpfs, else none are kept
-	Workers int                  // transitions at one time that work the engine; default 16
-	Pulls   int                  // image fetches at one time; default 8
-	Resync  time.Duration        // how often everything is looked at; default 5 minutes
-	Now     func() time.Time     // default time.Now
-	Boot    func() time.Duration // a clock that runs while the machine sleeps; default CLOCK_BOOTTIME
-	Log     *slog.Logger
+	Dir     string // for the checkpoint; made 0700
+	Secrets string // for Secrets; must be on a tmpfs, else none are kept
+	Workers int    // transitions at one time that work the engine; default 16
+	Pulls   int    // image fetches at one time; default 8
+	// Probe asks a container how it is; default probe.Check.
+	Probe  func(context.Context, probe.Request) probe.Answer
+	Resync time.Duration        // how often everything is looked at; default 5 minutes
+	Now    func() time.Time     // default time.Now
+	Boot   func() time.Duration // a clock that runs while the machine sleeps; default CLOCK_BOOTTIME
+	Log    *slog.Logger
 }
 
 // Agent drives the pods of one node.
@@ -46,12 +50,14 @@ type Agent struct {
 	keep     *checkpoint
 	width    chan struct{} // one token per transition that works the engine
 	pulls    chan struct{}
+	born     time.Time
 
 	mu      sync.Mutex
 	node    *corev1.Node
 	entries map[types.UID]*entry
 	things  things // ConfigMaps and Secrets that pods refer to
 	flow    flow   // Services and their endpoints
+	probes  probes
 	agenda  agenda // which entries to look at, and when
 	gauge   gauge  // what pods use, when somebody asks
 	out     outbox
@@ -97,6 +103,11 @@ func New(cfg Config) (*Agent, error) {
 		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
 		poke: make(chan struct{}, 1), send: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
+	a.born = cfg.Now()
+	a.probes = probes{schedule: probe.NewSchedule[*watch](defaultProbes, defaultCommands), wake: make(chan struct{}, 1)}
+	if cfg.Probe == nil {
+		a.cfg.Probe = func(ctx context.Context, req probe.Request) probe.Answer { return probe.Check(ctx, req, a.exec) }
+	}
 	a.ready(errors.New("the container engine has not been asked yet"))
 	if a.keep, err = openCheckpoint(cfg.Dir, cfg.Secrets, cfg.Log); err != nil {
 		return nil, err
@@ -139,6 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.route(ctx) })
 	wg.Go(func() { a.measure(ctx) })
 	wg.Go(func() { a.weigh(ctx) })
+	wg.Go(func() { a.examine(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)
 	wg.Wait()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +23,9 @@ func (a *Agent) apply(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 		return
 	case stop:
 		a.stop(ctx, e, pod, s)
+		return
+	case greet:
+		a.greet(ctx, e, pod, s)
 		return
 	case drain:
 		a.drain(e, s)
@@ -255,53 +256,6 @@ func (a *Agent) failed(e *entry, pod *corev1.Pod, c *corev1.Container, t trouble
 	}
 	e.record.troubles[c.Name] = t
 	a.event(pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+t.message, now)
-}
-
-func (a *Agent) stop(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
-	a.mu.Lock()
-	for _, name := range s.names {
-		message := "Stopping container " + name
-		if s.replace {
-			message = s.why
-		}
-		a.event(pod, name, corev1.EventTypeNormal, "Killing", message, a.cfg.Now())
-	}
-	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, s.grace+engineTimeout)
-	defer cancel()
-	errs := make([]error, len(s.ids))
-	var wg sync.WaitGroup
-	for i, id := range s.ids {
-		wg.Go(func() { errs[i] = a.cfg.Runtime.StopContainer(ctx, id, s.grace) })
-	}
-	wg.Wait()
-	if ctx.Err() != nil {
-		return // cut short: the next turn decides again, perhaps with less grace
-	}
-	err := errors.Join(errs...)
-	if looked := a.look(ctx, e); err == nil {
-		err = looked
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s.replace {
-		for _, name := range s.names {
-			if cur, ok := e.observed(nil).current(name); ok {
-				e.record.replace[name] = cur.Attempt
-			}
-		}
-	}
-	if live, _ := e.observed(nil).live(); err == nil && slices.ContainsFunc(live, func(c ContainerState) bool { return slices.Contains(s.ids, c.ID) }) {
-		err = errors.New("a container still runs after it was stopped")
-	}
-	if err == nil {
-		e.record.sandbox = trouble{}
-		return
-	}
-	e.refresh = true
-	now := a.cfg.Now()
-	e.record.sandbox = trouble{reason: "FailedKillPod", message: err.Error(), backoff: e.record.sandbox.backoff.next(now, errorFirst, errorMost)}
-	a.event(pod, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error(), now)
 }
 
 func (a *Agent) remove(ctx context.Context, e *entry, s step) {

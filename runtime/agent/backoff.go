@@ -1,6 +1,11 @@
 package agent
 
-import "time"
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // backoff is a wait that doubles: nothing may be tried again before Until.
 type backoff struct {
@@ -48,6 +53,21 @@ func restartAt(c crash, known bool, dead ContainerState) (at time.Time, delay ti
 		c.Delay = crashDelay(dead.Attempt)
 	}
 	return dead.FinishedAt.Add(c.Delay), c.Delay
+}
+
+// restartAt says when the successor of a dead attempt may start, and how long that
+// waits by the rule. What crashed together comes back a little apart: up to a tenth of
+// the wait, which is the same whoever asks.
+func (o observed) restartAt(name string, dead ContainerState) (at time.Time, delay time.Duration) {
+	at, delay = restartAt(o.record.crashes[name], has(o.record.crashes, name), dead)
+	return at.Add(spread(delay/10, string(o.pod.UID), name, strconv.Itoa(dead.Attempt))), delay
+}
+
+// spread is a part of most that depends on the words alone.
+func spread(most time.Duration, words ...string) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(strings.Join(words, "/"))) // never fails
+	return most * time.Duration(h.Sum32()%1024) / 1024
 }
 
 // crashDelay is what follows the end of an attempt when all before it crashed.

@@ -14,7 +14,12 @@
 //     killed at any line, since the next look finds what it did.
 //   - Nothing is done before the Runtime has said once what runs (R8). What runs
 //     and is not assigned stays until a session is synced (R9).
-//   - A container is restarted only after it has ended, or for a new image (R8).
+//   - A container is restarted only after it has ended, or for a new image (R8); it is
+//     stopped for a restart only when a probe or its postStart hook says that it is sick.
+//   - What hooks and probes say is of one attempt of one container (health); of one that
+//     nothing is known of, the newest status says it, so a restart of the agent takes
+//     nothing back.
+//   - An idle probe costs a place in a heap.
 //   - What the engine cannot tell (Unknown) is never acted on.
 //   - A status is kept until the server has stored it, the newest per pod.
 //   - No secret value is in a log, an event, a status or a file on disk (R14).
@@ -26,5 +31,5 @@
 // "wait until +10s", and the status shows CrashLoopBackOff.
 //
 // An Agent is run (Run, with goroutines), or stepped by one caller: Adopt, Begin,
-// Receive, Changed, Survey, Step, Measure, Weigh, Take, Next, Save (D9).
+// Receive, Changed, Survey, Step, Probe, Measure, Weigh, Take, Next, NextProbe, Save (D9).
 package agent

@@ -22,8 +22,9 @@ type entry struct {
 	record   *record
 	refresh  bool // ask the engine before the next decision
 	busy     bool
-	again    bool    // something happened while busy
-	version  int     // rises with each change of sandbox
+	again    bool // something happened while busy
+	version  int  // rises with each change of sandbox
+	watches  []*watch
 	cut      func()  // interrupts the transition under way, when that is safe
 	stale    bool    // the content of its volumes is to be looked at
 	content  trouble // why it could not be brought up to date
@@ -47,6 +48,7 @@ func (a *Agent) assign(pod *corev1.Pod) {
 	} else {
 		e.stale = hasContent(&pod.Spec) // labels and annotations may be in it
 		learn(&e.record.last, &pod.Status)
+		e.record.recall(&pod.Status)
 	}
 	e.pod, e.released, e.told = pod, false, false
 	if terminal(pod.Status.Phase) && !terminal(e.record.last.Phase) { // somebody else ended it
@@ -76,6 +78,22 @@ func learn(ours, servers *corev1.PodStatus) {
 				*lists.to = append(*lists.to, s)
 			case known.ContainerID == "" || known.RestartCount < s.RestartCount:
 				*known = s
+			}
+		}
+	}
+}
+
+// recall takes from the server's status what hooks and probes had said of the containers
+// that run, if a checkpoint that is older does not know it and nothing was asked since.
+func (r *record) recall(servers *corev1.PodStatus) {
+	for _, list := range [][]corev1.ContainerStatus{servers.InitContainerStatuses, servers.ContainerStatuses} {
+		for i := range list {
+			s, known := &list[i], lastStatus(&r.last, list[i].Name)
+			if known == nil || s.ContainerID == "" || s.ContainerID != known.ContainerID || s.State.Running == nil || has(r.health, s.Name) {
+				continue
+			}
+			if s.Ready && !known.Ready || s.Started != nil && *s.Started && (known.Started == nil || !*known.Started) {
+				*known = *s
 			}
 		}
 	}
@@ -235,6 +253,7 @@ func (a *Agent) turn(ctx context.Context, e *entry) bool {
 		return true
 	}
 	a.tell(e, now)
+	a.watchOver(e, now)
 	o := e.observed(a.hostIPs())
 	o.named = a.cfg.Traffic != nil && a.flow.named[e.uid] > 0
 	d := plan(o, now)
@@ -253,7 +272,7 @@ func (a *Agent) turn(ctx context.Context, e *entry) bool {
 		return false
 	}
 	cutting, cancel := context.WithCancel(ctx)
-	if d.step.verb == fetchImage || d.step.verb == stop {
+	if d.step.verb == fetchImage || d.step.verb == stop || d.step.verb == greet {
 		e.cut = cancel
 	}
 	pod := e.pod
@@ -322,12 +341,30 @@ func (a *Agent) tell(e *entry, now time.Time) {
 	before := e.record.last
 	e.record.last = status
 	e.told = true
-	if before.Phase != status.Phase {
+	if outlasts(&before, &status) {
 		a.save(e)
 	}
 	lazy := !o.gone() && !urgent(&before, &status)
 	a.out.status(e.pod, &status, o.gone(), lazy, now)
 	notify(a.send)
+}
+
+// outlasts says whether a status has what a restarted agent must know: the phase, which
+// containers were started, and what their hooks and probes came to.
+func outlasts(before, after *corev1.PodStatus) bool {
+	if before.Phase != after.Phase {
+		return true
+	}
+	for _, list := range [][]corev1.ContainerStatus{after.InitContainerStatuses, after.ContainerStatuses} {
+		for _, s := range list {
+			was := lastStatus(before, s.Name)
+			if was == nil || was.ContainerID != s.ContainerID || was.Ready != s.Ready || (was.State.Running == nil) != (s.State.Running == nil) ||
+				(was.Started != nil && *was.Started) != (s.Started != nil && *s.Started) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sameStatus compares what the agent writes of a status.

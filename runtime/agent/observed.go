@@ -20,25 +20,27 @@ type observed struct {
 // record is what the agent remembers of a pod beside what the Runtime reports.
 // Losing it restarts nothing: it only loses the count of waits.
 type record struct {
-	last      corev1.PodStatus   // the newest status: the server's at first, then ours
-	images    map[string]present // by container
-	pulls     map[string]backoff // by container: failed pulls
-	crashes   map[string]crash   // by container
-	troubles  map[string]trouble // by container: why it cannot start now
-	replace   map[string]int     // by container: attempt that was stopped for a new image
-	announced map[string]int     // by container: attempt whose back-off has its event
-	sandbox   trouble            // why the sandbox cannot be made, or undone, now
-	clean     bool               // nothing of the pod is left on the node
-	drain     time.Time          // until when a pod that is to be stopped waits for others; zero: not begun
-	dropped   bool               // this node sends nothing new to it
-	drained   bool               // no other node does
-	torn      bool               // containers are stopping or stopped because the pod ends
+	last      corev1.PodStatus     // the newest status: the server's at first, then ours
+	images    map[string]present   // by container
+	pulls     map[string]backoff   // by container: failed pulls
+	crashes   map[string]crash     // by container
+	troubles  map[string]trouble   // by container: why it cannot start now
+	health    map[string]health    // by container: of the attempt that runs
+	stops     map[string]time.Time // by engine id: when the stop of a container began
+	replace   map[string]int       // by container: attempt that was stopped for a new image
+	announced map[string]int       // by container: attempt whose back-off has its event
+	sandbox   trouble              // why the sandbox cannot be made, or undone, now
+	clean     bool                 // nothing of the pod is left on the node
+	drain     time.Time            // until when a pod that is to be stopped waits for others; zero: not begun
+	dropped   bool                 // this node sends nothing new to it
+	drained   bool                 // no other node does
+	torn      bool                 // containers are stopping or stopped because the pod ends
 }
 
 func newRecord(status corev1.PodStatus) *record {
 	return &record{
 		last: status, images: map[string]present{}, pulls: map[string]backoff{}, crashes: map[string]crash{},
-		troubles: map[string]trouble{}, replace: map[string]int{}, announced: map[string]int{},
+		troubles: map[string]trouble{}, replace: map[string]int{}, announced: map[string]int{}, health: map[string]health{}, stops: map[string]time.Time{},
 	}
 }
 
@@ -82,7 +84,7 @@ func (o observed) current(name string) (ContainerState, bool) {
 	if s == nil {
 		return ContainerState{}, false
 	}
-	lost := ContainerState{Name: name, Attempt: int(s.RestartCount), Phase: Exited, Image: s.Image, ImageID: s.ImageID}
+	lost := ContainerState{Name: name, Attempt: int(s.RestartCount), Made: -1, Phase: Exited, Image: s.Image, ImageID: s.ImageID}
 	switch {
 	case s.State.Terminated != nil:
 		return fromTerminated(lost, s.State.Terminated), true
@@ -130,17 +132,6 @@ func (o observed) live() (out []ContainerState, unsure bool) {
 		}
 	}
 	return out, unsure
-}
-
-// begun says whether a regular container has ever been started: the pod's
-// initialization is over then.
-func (o observed) begun() bool {
-	for i := range o.pod.Spec.Containers {
-		if _, ok := o.current(o.pod.Spec.Containers[i].Name); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // deadline is when activeDeadlineSeconds ends the pod.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ const (
 	fetchImage    verb = "fetch image"    // for one container
 	start         verb = "start"          // one attempt of one container
 	drain         verb = "drain"          // no new connection of a Service comes to the pod
+	greet         verb = "greet"          // the postStart hook of a container
 	stop          verb = "stop"           // containers
 	remove        verb = "remove"         // a dead attempt
 	stopSandbox   verb = "stop sandbox"   // of a pod that has ended and stays
@@ -29,11 +29,20 @@ type step struct {
 	container string        // fetchImage, start
 	attempt   int           // start
 	delay     time.Duration // start: what this attempt waited after its predecessor's end
-	ids       []string      // stop, remove
-	names     []string      // stop: the containers of ids
-	grace     time.Duration // stop
+	ids       []string      // remove, greet
+	victims   []victim      // stop
+	grace     time.Duration // stop: the longest of the victims'
 	replace   bool          // stop: for a new image
+	said      string        // stop: what its event says in the place of the usual
 	why       string
+}
+
+// victim is a container that is to be stopped.
+type victim struct {
+	id, name string
+	rank     int           // it gets its signal when those of a lower rank have ended
+	grace    time.Duration // what is left of it
+	hook     bool          // its preStop hook comes first
 }
 
 // decision is a step, or when to look again if nothing happens before.
@@ -120,8 +129,8 @@ func finish(o observed, now time.Time) decision {
 	return unlessTrouble(o.record.sandbox, now, step{verb: stopSandbox, why: "the pod has ended"})
 }
 
-// stopAll stops the regular containers, then the sidecars; done says that
-// nothing runs any more.
+// stopAll stops what lives: the regular containers at once, then the sidecars, the
+// last first. done says that nothing runs any more.
 func stopAll(o observed, now time.Time, grace time.Duration, why string) (d decision, done bool) {
 	live, unsure := o.live()
 	if len(live) == 0 {
@@ -130,21 +139,34 @@ func stopAll(o observed, now time.Time, grace time.Duration, why string) (d deci
 		}
 		return decision{}, true
 	}
-	var late []ContainerState
-	s := step{verb: stop, grace: grace, why: why}
+	s := step{verb: stop, why: why}
 	for _, c := range live {
-		if o.pod != nil && isSidecar(o.pod, c.Name) {
-			late = append(late, c)
-			continue
-		}
-		s.ids, s.names = append(s.ids, c.ID), append(s.names, c.Name)
-	}
-	if len(s.ids) == 0 {
-		for _, c := range late {
-			s.ids, s.names = append(s.ids, c.ID), append(s.names, c.Name)
-		}
+		s.add(o, c, o.rank(c.Name), grace, now)
 	}
 	return unlessTrouble(o.record.sandbox, now, s), false
+}
+
+// stopOne stops one container of a pod that goes on.
+func stopOne(o observed, c ContainerState, grace time.Duration, now time.Time) step {
+	s := step{verb: stop}
+	s.add(o, c, 0, grace, now)
+	return s
+}
+
+// add has one more container stopped. Of its grace goes what an earlier stop of it
+// has used up; its hook is not called again, and never after the signal.
+func (s *step) add(o observed, c ContainerState, rank int, grace time.Duration, now time.Time) {
+	began, again := o.record.stops[c.ID]
+	if again {
+		grace = max(grace-now.Sub(began), 0)
+	}
+	v := victim{id: c.ID, name: c.Name, rank: rank, grace: grace}
+	if o.pod != nil && !again && !c.Signalled && grace > 0 {
+		spec := containerNamed(o.pod, c.Name)
+		v.hook = spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+	}
+	s.victims = append(s.victims, v)
+	s.grace = max(s.grace, grace)
 }
 
 func unlessTrouble(t trouble, now time.Time, s step) decision {
@@ -167,125 +189,17 @@ func graceOf(pod *corev1.Pod) time.Duration {
 	}
 }
 
-func isSidecar(pod *corev1.Pod, name string) bool {
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return sidecar(&pod.Spec.InitContainers[i])
+// rank says when a container is stopped: the regular ones and those that only run at
+// the start first, then the sidecars in the reverse of their order.
+func (o observed) rank(name string) int {
+	if o.pod == nil {
+		return 0
+	}
+	inits := o.pod.Spec.InitContainers
+	for i := range inits {
+		if inits[i].Name == name && sidecar(&inits[i]) {
+			return len(inits) - i
 		}
 	}
-	return false
-}
-
-// advance brings a pod that should run one step closer to it.
-func advance(o observed, now time.Time) decision {
-	var d decision
-	begun := o.begun()
-	for i := range o.pod.Spec.InitContainers {
-		c := &o.pod.Spec.InitContainers[i]
-		if begun && !sidecar(c) {
-			continue
-		}
-		if d.step = next(o, c, now, initRestarts, &d); d.step.verb != wait {
-			return d
-		}
-		cur, ok := o.current(c.Name)
-		ready := ok && (sidecar(c) && cur.Phase == Running || !sidecar(c) && cur.Phase == Exited && cur.ExitCode == 0)
-		if !ready && !begun {
-			return d // the next one starts after this one
-		}
-	}
-	over := true
-	for i := range o.pod.Spec.Containers {
-		c := &o.pod.Spec.Containers[i]
-		if d.step = next(o, c, now, restarts, &d); d.step.verb != wait {
-			return d
-		}
-		cur, ok := o.current(c.Name)
-		over = over && ok && cur.Phase == Exited && !restarts(o.pod, c, cur.ExitCode)
-	}
-	if over {
-		stopping, _ := stopAll(o, now, graceOf(o.pod), "the pod's containers have ended")
-		return stopping
-	}
-	if old := tidy(o); old.verb != wait {
-		removed := unlessTrouble(o.record.sandbox, now, old)
-		d.wakeAt(removed.wake)
-		d.step = removed.step
-	}
-	return d
-}
-
-// next is the step that one container needs now, if any.
-func next(o observed, c *corev1.Container, now time.Time, again func(*corev1.Pod, *corev1.Container, int32) bool, d *decision) step {
-	cur, exists := o.current(c.Name)
-	s := step{verb: start, container: c.Name, why: "the pod is new"}
-	if exists {
-		switch cur.Phase {
-		case Running:
-			if outdated(cur, c) {
-				return step{verb: stop, ids: []string{cur.ID}, names: []string{c.Name}, grace: graceOf(o.pod), replace: true,
-					why: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)}
-			}
-			return step{}
-		case Unknown:
-			d.wakeAt(now.Add(unsureAgain))
-			return step{}
-		case Created: // the agent or the engine died between make and start
-			removed := unlessTrouble(o.record.sandbox, now, step{verb: remove, ids: []string{cur.ID}, why: "it was never started"})
-			d.wakeAt(removed.wake)
-			return removed.step
-		}
-		at, delay := restartAt(o.record.crashes[c.Name], has(o.record.crashes, c.Name), cur)
-		if attempt, ok := o.record.replace[c.Name]; ok && attempt == cur.Attempt {
-			at, delay = now, 0
-		} else if !again(o.pod, c, cur.ExitCode) {
-			return step{}
-		}
-		if now.Before(at) {
-			d.wakeAt(at)
-			d.waiting = append(d.waiting, c.Name)
-			return step{}
-		}
-		s.attempt, s.delay, s.why = cur.Attempt+1, delay, "it ended"
-	}
-	return prepare(o, c, now, s, d)
-}
-
-// prepare puts what a start needs before it: the sandbox, then the image.
-func prepare(o observed, c *corev1.Container, now time.Time, s step, d *decision) step {
-	if o.sandbox == nil || !o.sandbox.Ready {
-		made := unlessTrouble(o.record.sandbox, now, step{verb: makeSandbox, why: "a container needs it"})
-		d.wakeAt(made.wake)
-		return made.step
-	}
-	if t, ok := o.record.troubles[c.Name]; ok {
-		if until := t.backoff.until(); now.Before(until) {
-			d.wakeAt(until)
-			if turn := t.backoff.Since.Add(pullShown); t.reason == errImagePull && now.Before(turn) {
-				d.wakeAt(turn) // the reason shown changes
-			}
-			return step{}
-		}
-	}
-	if p, ok := o.record.images[c.Name]; !ok || p.asked != c.Image {
-		return step{verb: fetchImage, container: c.Name, why: s.why}
-	}
-	return s
-}
-
-func has[V any](m map[string]V, k string) bool { _, ok := m[k]; return ok }
-
-// tidy removes a dead attempt that is older than the one before the newest,
-// which stays for the last state and the previous log.
-func tidy(o observed) step {
-	if o.sandbox == nil {
-		return step{}
-	}
-	list := o.sandbox.Containers
-	for i := 0; i+2 < len(list); i++ {
-		if list[i].Name == list[i+2].Name && (list[i].Phase == Exited || list[i].Phase == Created) {
-			return step{verb: remove, ids: []string{list[i].ID}, why: "two newer attempts exist"}
-		}
-	}
-	return step{}
+	return 0
 }

@@ -33,6 +33,9 @@ func (d decision) String() string {
 	if d.step.verb == start {
 		out += fmt.Sprintf(" #%d", d.step.attempt)
 	}
+	for _, v := range d.step.victims {
+		d.step.ids = append(d.step.ids, v.id)
+	}
 	if len(d.step.ids) > 0 {
 		out += " " + strings.Join(d.step.ids, ",")
 	}
@@ -81,9 +84,9 @@ func TestPlan(t *testing.T) {
 		{"sandbox lost, all run", &SandboxState{UID: "u", Containers: []ContainerState{run("a", 0), run("b", 0)}}, both, nil, "wait"},
 		{"sandbox lost, one dead", &SandboxState{UID: "u", Containers: []ContainerState{run("a", 0), dead("b", 0, 1, 0, time.Hour)}}, both, nil, "make sandbox"},
 		{"first crash", up(dead("a", 0, 1, time.Second, 0), run("b", 0)), both, nil, "start a #1"},
-		{"second crash, record lost", up(dead("a", 1, 1, time.Second, 4*time.Second), run("b", 0)), both, nil, "wait until +6s"},
+		{"second crash, record lost", up(dead("a", 1, 1, time.Second, 4*time.Second), run("b", 0)), both, nil, "wait until +6.65625s"},
 		{"crash after a long run", up(dead("a", 5, 1, time.Hour, 0), run("b", 0)), both, nil, "start a #6"},
-		{"crashes a hundred times", up(dead("a", 100, 1, time.Second, 0), run("b", 0)), both, nil, "wait until +5m0s"},
+		{"crashes a hundred times", up(dead("a", 100, 1, time.Second, 0), run("b", 0)), both, nil, "wait until +5m11.25s"},
 		{"never, failed", up(dead("a", 0, 1, 0, 0), run("b", 0)), both, policy(corev1.RestartPolicyNever), "wait"},
 		{"never, all over", up(dead("a", 0, 1, 0, 0), dead("b", 0, 0, 0, 0)), both, policy(corev1.RestartPolicyNever), "stop sandbox"},
 		{"on failure, succeeded", up(dead("a", 0, 0, 0, 0), run("b", 0)), both, policy(corev1.RestartPolicyOnFailure), "wait"},
@@ -155,7 +158,7 @@ func observedGen(t *rapid.T) observed {
 	}
 	o.record.clean = rapid.Bool().Draw(t, "clean")
 	if rapid.Bool().Draw(t, "sandbox") {
-		o.sandbox = &SandboxState{UID: "u", Ready: rapid.Bool().Draw(t, "ready"), IPs: []string{"10.1.0.2"}}
+		o.sandbox = &SandboxState{UID: "u", Ready: rapid.Bool().Draw(t, "ready"), IPs: []string{"10.1.0.2"}, Made: rapid.IntRange(0, 1).Draw(t, "made")}
 		for _, name := range []string{"a", "b", "i", "s"} {
 			attempts := rapid.IntRange(0, 3).Draw(t, "attempts "+name)
 			for attempt := range attempts {
@@ -164,12 +167,34 @@ func observedGen(t *rapid.T) observed {
 				if attempt == attempts-1 {
 					c.Phase = rapid.SampledFrom([]Phase{Running, Exited, Exited, Created, Unknown}).Draw(t, "phase "+c.ID)
 				}
+				c.Made, c.Signalled = rapid.IntRange(0, o.sandbox.Made).Draw(t, "made "+c.ID), rapid.Bool().Draw(t, "signalled "+c.ID)
 				c.ExitCode = int32(rapid.IntRange(0, 1).Draw(t, "code "+c.ID))
 				c.FinishedAt = at.Add(-time.Duration(rapid.IntRange(0, 40).Draw(t, "ago "+c.ID)) * time.Second)
 				o.sandbox.Containers = append(o.sandbox.Containers, c)
 			}
 		}
 		sortContainers(o.sandbox.Containers)
+	}
+	for _, c := range []*corev1.Container{containerNamed(o.pod, "a"), containerNamed(o.pod, "s")} {
+		if c == nil {
+			continue
+		}
+		if rapid.Bool().Draw(t, "hooks "+c.Name) {
+			sleep := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}
+			c.Lifecycle = &corev1.Lifecycle{PostStart: sleep, PreStop: sleep}
+		}
+		if rapid.Bool().Draw(t, "probes "+c.Name) {
+			c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = &corev1.Probe{}, &corev1.Probe{}, &corev1.Probe{}
+		}
+		if cur, ok := o.current(c.Name); ok && rapid.Bool().Draw(t, "health "+c.Name) {
+			h := o.health(c, cur)
+			h.greeted, h.started, h.ready = h.greeted || rapid.Bool().Draw(t, "greeted"), h.started || rapid.Bool().Draw(t, "started"), h.ready || rapid.Bool().Draw(t, "is ready")
+			h.sick = rapid.SampledFrom([]string{"", "", hookFailed, "Liveness"}).Draw(t, "sick")
+			o.record.health[c.Name] = h
+		}
+		if cur, ok := o.current(c.Name); ok && rapid.Bool().Draw(t, "stopping "+c.Name) {
+			o.record.stops[cur.ID] = at.Add(-time.Duration(rapid.IntRange(0, 40).Draw(t, "since")) * time.Second)
+		}
 	}
 	for _, name := range []string{"a", "b", "i", "s"} {
 		if rapid.Bool().Draw(t, "image "+name) {
@@ -204,8 +229,21 @@ func TestR8_PlanIsSafe(t *testing.T) {
 			if ends || ok && cur.Phase != Exited || ok && d.step.attempt != cur.Attempt+1 || !o.sandbox.Ready {
 				t.Fatalf("%s with %+v", d, o.sandbox)
 			}
+			// Init containers run before the others, and not beside them.
+			regular := !o.isInit(containerNamed(o.pod, d.step.container))
+			for i := range o.pod.Spec.InitContainers {
+				c := &o.pod.Spec.InitContainers[i]
+				done, ok := o.current(c.Name)
+				if regular && !o.begun() && (!ok || !o.here(done) || !sidecar(c) && (done.Phase != Exited || done.ExitCode != 0)) {
+					t.Fatalf("%s before %s: %+v", d, c.Name, o.sandbox)
+				}
+				if c.Name == d.step.container && !sidecar(c) && o.begun() {
+					t.Fatalf("%s beside the regular containers: %+v", d, o.sandbox)
+				}
+			}
 		case stop:
-			for _, id := range d.step.ids {
+			for _, v := range d.step.victims {
+				id := v.id
 				if !slices.ContainsFunc(live, func(c ContainerState) bool { return c.ID == id }) {
 					t.Fatalf("%s: %s does not run", d, id)
 				}
@@ -215,8 +253,29 @@ func TestR8_PlanIsSafe(t *testing.T) {
 				cur, ok := o.current(o.pod.Spec.Containers[i].Name)
 				over = over && ok && cur.Phase == Exited && !restarts(o.pod, &o.pod.Spec.Containers[i], cur.ExitCode)
 			}
-			if !ends && !over {
+			v := d.step.victims[0]
+			sick := len(d.step.victims) == 1 && o.record.health[v.name].id == v.id && o.record.health[v.name].sick != ""
+			if !ends && !over && !sick {
 				t.Fatalf("%s of a pod that goes on: %+v", d, o.sandbox)
+			}
+			for _, v := range d.step.victims {
+				cur, _ := o.current(v.name)
+				if v.hook && (cur.Signalled || v.grace <= 0 || has(o.record.stops, v.id)) {
+					t.Fatalf("%s: a hook is called that was called, or cannot be", d)
+				}
+				if began, ok := o.record.stops[v.id]; ok && v.grace > max(defaultGrace-at.Sub(began), 0) {
+					t.Fatalf("%s: more grace than is left", d)
+				}
+				for _, other := range d.step.victims {
+					if isSidecar(o.pod, v.name) && !isSidecar(o.pod, other.name) && v.rank <= other.rank {
+						t.Fatalf("%s: a sidecar is stopped before %s", d, other.name)
+					}
+				}
+			}
+		case greet:
+			cur, _ := o.current(d.step.container)
+			if ends || cur.Phase != Running || cur.ID != d.step.ids[0] || o.record.health[cur.Name].greeted && o.record.health[cur.Name].id == cur.ID {
+				t.Fatalf("%s with %+v", d, o.sandbox)
 			}
 		case remove:
 			for _, c := range live {
@@ -277,4 +336,13 @@ func TestReportIsStable(t *testing.T) {
 			}
 		}
 	})
+}
+
+func isSidecar(pod *corev1.Pod, name string) bool {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return sidecar(&pod.Spec.InitContainers[i])
+		}
+	}
+	return false
 }

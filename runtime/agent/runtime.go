@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -75,6 +76,24 @@ type Containers interface {
 	RemoveContainer(ctx context.Context, id string) error
 	// Logs writes a container's log to w.
 	Logs(ctx context.Context, req LogRequest, w io.Writer) error
+	// Exec runs a command beside a running container's own and returns how it ended.
+	// One that is killed, at its timeout or at the end of ctx, gives ErrKilled; that
+	// it could not be run is another error. What an agent that died left behind of a
+	// command is killed by the next one.
+	Exec(ctx context.Context, req ExecRequest) (code int32, err error)
+}
+
+// ErrKilled is the end of a command that took too long.
+var ErrKilled = errors.New("the command was killed before it ended")
+
+// ExecRequest asks for a command in a container.
+type ExecRequest struct {
+	ID      string // of the engine
+	Command []string
+	Timeout time.Duration // 0: that of ctx alone
+	// What the command prints, each from one goroutine; nil: dropped. Writers bound
+	// what they keep, and never fail.
+	Stdout, Stderr io.Writer
 }
 
 // SandboxSpec says what a pod's surroundings are.
@@ -87,6 +106,7 @@ type SandboxState struct {
 	UID             types.UID
 	Namespace, Name string
 	Ready           bool     // namespaces and network are up
+	Made            int      // how often they were made anew
 	IPs             []string // first is the primary
 	CreatedAt       time.Time
 	Containers      []ContainerState // sorted by name, then attempt
@@ -107,6 +127,7 @@ type ContainerState struct {
 	ID         string // of the engine
 	Name       string // in the pod spec
 	Attempt    int    // 0 first; restartCount of the pod's status
+	Made       int    // that of the sandbox that it was started in
 	SpecHash   string // of the ContainerSpec it was made from
 	Phase      Phase
 	Image      string // as named in the pod
@@ -119,6 +140,7 @@ type ContainerState struct {
 	Signal     int32
 	Reason     string // Completed, Error, OOMKilled, ContainerCannotRun, StartError
 	Message    string
+	Signalled  bool // its stop signal was sent
 	LogPath    string
 }
 

@@ -59,10 +59,10 @@ func report(o observed, now time.Time) corev1.PodStatus {
 	ending := o.ending(now)
 	begun := o.begun()
 	for i := range o.pod.Spec.InitContainers {
-		out.InitContainerStatuses = append(out.InitContainerStatuses, o.container(&o.pod.Spec.InitContainers[i], now, initRestarts, ending, true, begun))
+		out.InitContainerStatuses = append(out.InitContainerStatuses, o.container(&o.pod.Spec.InitContainers[i], now, ending, true, begun))
 	}
 	for i := range o.pod.Spec.Containers {
-		out.ContainerStatuses = append(out.ContainerStatuses, o.container(&o.pod.Spec.Containers[i], now, restarts, ending, false, begun))
+		out.ContainerStatuses = append(out.ContainerStatuses, o.container(&o.pod.Spec.Containers[i], now, ending, false, begun))
 	}
 	o.phase(&out, now)
 	o.conditions(&out, now)
@@ -92,7 +92,7 @@ func (o observed) addresses() []string {
 }
 
 // container is the status of one container.
-func (o observed) container(c *corev1.Container, now time.Time, again func(*corev1.Pod, *corev1.Container, int32) bool, ending, isInit, begun bool) (out corev1.ContainerStatus) {
+func (o observed) container(c *corev1.Container, now time.Time, ending, isInit, begun bool) (out corev1.ContainerStatus) {
 	out = corev1.ContainerStatus{Name: c.Name, Image: c.Image}
 	started := false
 	defer func() { out.Started = &started }()
@@ -130,17 +130,23 @@ func (o observed) container(c *corev1.Container, now time.Time, again func(*core
 	}
 	switch cur.Phase {
 	case Running:
+		h := o.health(c, cur)
+		if !h.greeted {
+			out.State.Waiting = waiting()
+			return out
+		}
 		out.State.Running = &corev1.ContainerStateRunning{StartedAt: seconds(cur.StartedAt)}
-		started = true
-		out.Ready = !isInit || sidecar(c)
+		started = h.started
+		out.Ready = (!isInit || sidecar(c)) && h.started && h.ready
 	case Exited:
 		end := terminated(cur)
-		_, replaced := o.record.replace[c.Name]
-		at, delay := restartAt(o.record.crashes[c.Name], has(o.record.crashes, c.Name), cur)
+		at, delay := o.restartAt(c.Name, cur)
 		switch {
-		case ending || !again(o.pod, c, cur.ExitCode) && !replaced:
+		case ending || !o.again(c, cur):
 			out.State.Terminated = end
 			out.Ready = isInit && !sidecar(c) && cur.ExitCode == 0
+		case o.repeats(c, cur):
+			out.State.Waiting, out.LastTerminationState.Terminated = waiting(), end
 		case troubled:
 			out.State.Waiting, out.LastTerminationState.Terminated = waiting(), end
 		case now.Before(at):
@@ -222,7 +228,7 @@ func (o observed) sum(s *corev1.PodStatus) corev1.PodPhase {
 		case sidecar(spec):
 			sidecarRuns = sidecarRuns || c.State.Running != nil
 		case c.Ready || o.begun():
-		case c.State.Terminated != nil && !initRestarts(o.pod, spec, c.State.Terminated.ExitCode):
+		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0 && !initRestarts(o.pod, spec, c.State.Terminated.ExitCode):
 			return corev1.PodFailed
 		default:
 			return corev1.PodPending

@@ -30,8 +30,8 @@ type Volumes interface {
 }
 
 const (
-	failedMount   = "FailedMount"
-	evicted       = "Evicted"
+	failedMount = "FailedMount"
+	evicted     = "Evicted"
 	weighPeriod = 10 * time.Second // Kubernetes'
 )
 

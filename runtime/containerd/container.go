@@ -36,6 +36,8 @@ const (
 	labelImage      = "headway.dev/image"
 	labelImageID    = "headway.dev/image-id"
 	labelStopSignal = "headway.dev/stop-signal"
+	labelMessage    = "headway.dev/message" // how long its message can be, and whether the log can give it
+	labelMade       = "headway.dev/sandbox" // which making of the sandbox it is of
 	// labelRoot keeps containerd's garbage collector off a snapshot whose
 	// container is not there yet.
 	labelRoot = "containerd.io/gc.root"
@@ -164,13 +166,16 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	if err != nil {
 		return fmt.Errorf("encode specification: %w", err)
 	}
+	record, _, _ := r.recorded(uid)
+	stopSignal := stopSignalOf(spec, img.Config.StopSignal)
 	created, err := r.record(ctx, containers.Container{
 		ID: id, Image: img.Reference, Snapshotter: snapshotter, SnapshotKey: id, Spec: packed,
 		Runtime: containers.RuntimeInfo{Name: runcRuntime, Options: r.runc},
 		Labels: map[string]string{
 			labelUID: string(uid), labelNamespace: spec.Pod.Namespace, labelPod: spec.Pod.Name,
 			labelName: spec.Container.Name, labelAttempt: strconv.Itoa(spec.Attempt), labelHash: spec.Hash,
-			labelImage: spec.Container.Image, labelImageID: spec.Image.Digest, labelStopSignal: img.Config.StopSignal,
+			labelImage: spec.Container.Image, labelImageID: spec.Image.Digest, labelStopSignal: stopSignal,
+			labelMade: strconv.Itoa(record.Made), labelMessage: messageOf(spec).String(),
 		},
 	})
 	if err != nil {
@@ -182,10 +187,11 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	}
 	now := r.cfg.Now()
 	c := newContainer(agent.ContainerState{
-		ID: id, Name: spec.Container.Name, Attempt: spec.Attempt, SpecHash: spec.Hash, Phase: agent.Created,
+		ID: id, Name: spec.Container.Name, Attempt: spec.Attempt, Made: record.Made, SpecHash: spec.Hash, Phase: agent.Created,
 		Image: spec.Container.Image, ImageID: spec.Image.Digest, PID: pid, CreatedAt: created, StartedAt: now, LogPath: log,
 	})
-	c.record, c.stopSignal, c.started = containerRecord{StartedAt: now}, img.Config.StopSignal, true
+	c.record, c.stopSignal, c.started = containerRecord{StartedAt: now}, stopSignal, true
+	c.message = messageOf(spec)
 	if err := writeRecord(dir.containerRecord(id), c.record); err != nil {
 		return err
 	}
@@ -198,6 +204,15 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	sb.containers[id] = c
 	r.owners[id] = uid
 	return nil
+}
+
+// stopSignalOf is the signal that a container is stopped with: the pod's, or the
+// image's.
+func stopSignalOf(spec agent.ContainerSpec, image string) string {
+	if l := spec.Container.Lifecycle; l != nil && l.StopSignal != nil {
+		return string(*l.StopSignal)
+	}
+	return image
 }
 
 // snapshot makes the container's writable layer, or finds it made.
@@ -302,6 +317,7 @@ func (r *Runtime) startFailed(ctx context.Context, id string, spec agent.Contain
 	}
 	now := r.cfg.Now()
 	record := containerRecord{StartedAt: now, FinishedAt: now, ExitCode: 128, Reason: "StartError", Message: cause.Error()}
+	around, _, _ := r.recorded(spec.Pod.UID)
 	if err := writeRecord(r.pod(spec.Pod.UID).containerRecord(id), record); err != nil {
 		return agent.ContainerState{}, errors.Join(cause, err)
 	}
@@ -309,7 +325,7 @@ func (r *Runtime) startFailed(ctx context.Context, id string, spec agent.Contain
 	_, c := r.find(id)
 	if c == nil {
 		c = newContainer(agent.ContainerState{
-			ID: id, Name: spec.Container.Name, Attempt: spec.Attempt, SpecHash: spec.Hash, Image: spec.Container.Image,
+			ID: id, Name: spec.Container.Name, Attempt: spec.Attempt, Made: around.Made, SpecHash: spec.Hash, Image: spec.Container.Image,
 			ImageID: spec.Image.Digest, CreatedAt: now, LogPath: r.pod(spec.Pod.UID).log(spec.Container.Name, spec.Attempt),
 		})
 		if sb := r.sandboxes[spec.Pod.UID]; sb != nil {

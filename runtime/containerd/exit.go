@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -23,9 +20,6 @@ import (
 // lostStatus stands for an exit status that nobody knows any more, as in the CRI
 // plugin of containerd. No process ends with it: runc reports at most 255.
 const lostStatus = 1 << 10
-
-// maxMessage is what Kubernetes keeps of a termination message.
-const maxMessage = 4096
 
 // exited notes the end of a container's process: on disk, then in the mirror,
 // then to whoever listens. What is left of it is cleaned up afterwards, because a
@@ -52,14 +46,24 @@ func (r *Runtime) exited(ctx context.Context, id string, code uint32, at time.Ti
 		record.Reason = "Error"
 	}
 	var err error
-	if record.Message, err = r.message(uid, id); err != nil {
+	if record.Message, err = r.message(uid, id, c.message.limit); err != nil {
 		r.cfg.Log.Warn("termination message not read", "container", id, "err", err)
 	}
+	record.FromLog = c.message.fromLog && record.Message == "" && code != 0
 	if err := writeRecord(r.pod(uid).containerRecord(id), record); err != nil {
 		// containerd still has the exit, as long as we do not delete the task.
 		r.cfg.Log.Error("exit not recorded", "container", id, "err", err)
 		return
 	}
+	if record.FromLog {
+		r.group.Go(func() { r.conclude(ctx, uid, id, c, record) })
+		return
+	}
+	r.ended(ctx, uid, id, c, record)
+}
+
+// ended tells of an exit that is on record.
+func (r *Runtime) ended(ctx context.Context, uid types.UID, id string, c *container, record containerRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, now := r.find(id); now != c || c.state.Phase == agent.Exited {
@@ -92,21 +96,6 @@ func (r *Runtime) finish(c *container, record containerRecord) {
 	if !isClosed(c.dead) {
 		close(c.dead)
 	}
-}
-
-// message reads what a container left in its termination message file, through a
-// descriptor that cannot be led elsewhere: the container could write there.
-func (r *Runtime) message(uid types.UID, id string) (string, error) {
-	f, err := os.OpenFile(r.pod(uid).path("containers", id+".message"), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	defer f.Close() // opened for reading: nothing to lose
-	text, err := io.ReadAll(io.LimitReader(f, maxMessage))
-	return strings.ToValidUTF8(string(text), "\uFFFD"), err
 }
 
 // clean deletes a dead container's task and completes its log. Several callers

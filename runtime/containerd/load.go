@@ -165,8 +165,14 @@ func (r *Runtime) loadContainer(ctx context.Context, c containers.Container, p *
 	if _, err := readRecord(dir.containerRecord(c.ID), &record); err != nil {
 		return err
 	}
+	made := 0
+	if text := c.Labels[labelMade]; text != "" { // else made before sandboxes were counted
+		if made, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("container %s: sandbox: %w", c.ID, err)
+		}
+	}
 	state := agent.ContainerState{
-		ID: c.ID, Name: c.Labels[labelName], Attempt: attempt, SpecHash: c.Labels[labelHash], Phase: agent.Created,
+		ID: c.ID, Name: c.Labels[labelName], Attempt: attempt, Made: made, SpecHash: c.Labels[labelHash], Phase: agent.Created,
 		Image: c.Labels[labelImage], ImageID: c.Labels[labelImageID], CreatedAt: c.CreatedAt,
 		StartedAt: record.StartedAt, LogPath: dir.log(c.Labels[labelName], attempt),
 	}
@@ -184,12 +190,18 @@ func (r *Runtime) loadContainer(ctx context.Context, c containers.Container, p *
 	if known == nil {
 		known = newContainer(state)
 		known.record, known.stopSignal = record, c.Labels[labelStopSignal]
+		known.message = readMessage(c.Labels[labelMessage])
 		sb.containers[c.ID] = known
 		r.owners[c.ID] = uid
 	}
 	alreadyDead := known.state.Phase == agent.Exited
 	switch {
 	case alreadyDead:
+	case !record.FinishedAt.IsZero() && record.FromLog:
+		known.started = true
+		r.mu.Unlock()
+		r.conclude(ctx, uid, c.ID, known, record)
+		return nil
 	case !record.FinishedAt.IsZero():
 		r.finish(known, record)
 	case p != nil && (p.Status == task.Status_RUNNING || p.Status == task.Status_PAUSED || p.Status == task.Status_PAUSING):
@@ -240,7 +252,7 @@ func (r *Runtime) tidy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list snapshots: %w", err)
 	}
-	var errs []error
+	errs := []error{r.endCommands(ctx)}
 	for _, key := range stale {
 		if err := r.client.SnapshotService(snapshotter).Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove leftover snapshot: %w", err))

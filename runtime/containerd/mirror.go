@@ -24,6 +24,7 @@ type container struct {
 	state      agent.ContainerState
 	record     containerRecord
 	stopSignal string
+	message    messageRule
 	started    bool          // its start was asked for: an exit counts
 	oom        bool          // containerd told us that the kernel killed in it
 	dead       chan struct{} // closed when it is Exited
@@ -32,7 +33,7 @@ type container struct {
 }
 
 func newContainer(state agent.ContainerState) *container {
-	return &container{state: state, dead: make(chan struct{}), over: make(chan struct{})}
+	return &container{state: state, message: messageRule{limit: maxMessage}, dead: make(chan struct{}), over: make(chan struct{})}
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -68,11 +69,12 @@ func (r *Runtime) List(_ context.Context, uids ...types.UID) ([]agent.SandboxSta
 func (r *Runtime) stateOf(sb *sandbox) agent.SandboxState {
 	s := agent.SandboxState{
 		UID: sb.record.UID, Namespace: sb.record.Namespace, Name: sb.record.Name,
-		Ready: sb.ready, IPs: slices.Clone(sb.record.IPs), CreatedAt: sb.record.CreatedAt,
+		Ready: sb.ready, Made: sb.record.Made, IPs: slices.Clone(sb.record.IPs), CreatedAt: sb.record.CreatedAt,
 		Containers: []agent.ContainerState{},
 	}
 	for _, c := range sb.containers {
 		state := c.state
+		state.Signalled = c.record.Signalled
 		if !r.connected && state.Phase != agent.Exited {
 			state.Phase = agent.Unknown
 		}

@@ -26,6 +26,7 @@ type sandboxRecord struct {
 	Whole     bool           `json:"whole,omitempty"`  // a version before it had only IPs to tell
 	Shared    []string       `json:"shared,omitempty"` // kinds of namespaces that are the node's
 	Stopped   bool           `json:"stopped,omitempty"`
+	Made      int            `json:"made,omitempty"` // how often it was made anew
 }
 
 // containerRecord is what is on disk of a container beside containerd's labels.
@@ -36,6 +37,7 @@ type containerRecord struct {
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
 	Signalled  bool      `json:"signalled,omitempty"` // the stop signal was sent
+	FromLog    bool      `json:"fromLog,omitempty"`   // the message is yet to be taken from the log
 }
 
 // podDir holds the files of one pod.

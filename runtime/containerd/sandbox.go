@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,9 @@ func (r *Runtime) recorded(uid types.UID) (record sandboxRecord, ready, known bo
 // half made, perhaps before a reboot.
 func (r *Runtime) makeSandbox(ctx context.Context, pod *corev1.Pod, record sandboxRecord, known bool) error {
 	dir := r.pod(pod.UID)
-	if !known {
+	if known {
+		record.Made++
+	} else {
 		record = sandboxRecord{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, CreatedAt: r.cfg.Now()}
 	}
 	ports, err := hostPorts(pod)
@@ -130,7 +133,7 @@ func hostPorts(pod *corev1.Pod) ([]network.Port, error) {
 		return nil, nil
 	}
 	var out []network.Port
-	for _, c := range pod.Spec.Containers {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, p := range c.Ports {
 			if p.HostPort == 0 {
 				continue

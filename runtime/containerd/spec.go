@@ -301,7 +301,7 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, memory, lowest int64) int {
 // quality of service, from what the containers ask for.
 func quality(pod *corev1.Pod) corev1.PodQOSClass {
 	none, exact := true, true
-	for _, c := range pod.Spec.Containers {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
 			if !request.IsZero() || !limit.IsZero() {

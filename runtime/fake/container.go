@@ -38,7 +38,7 @@ func (r *Runtime) StartContainer(ctx context.Context, spec agent.ContainerSpec) 
 	r.serial++
 	now := r.cfg.Now()
 	c := &container{program: program, done: make(chan struct{}), load: load{since: now, cores: program.Cores, memory: program.Memory}, state: agent.ContainerState{
-		ID: fmt.Sprintf("%s-%s-%d-%d", uid, spec.Container.Name, spec.Attempt, r.serial), Name: spec.Container.Name, Attempt: spec.Attempt,
+		ID: fmt.Sprintf("%s-%s-%d-%d", uid, spec.Container.Name, spec.Attempt, r.serial), Name: spec.Container.Name, Attempt: spec.Attempt, Made: s.state.Made,
 		SpecHash: spec.Hash, Phase: agent.Running, Image: spec.Container.Image, ImageID: spec.Image.Digest,
 		PID: uint32(r.serial), CreatedAt: now, StartedAt: now,
 	}}
@@ -127,6 +127,9 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 		r.mu.Unlock()
 		return nil
 	}
+	if grace > 0 {
+		c.state.Signalled = true
+	}
 	if !c.program.Stubborn {
 		r.end(uid, c, c.program.Code, 15, "")
 	}
@@ -163,6 +166,51 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	s.containers = slices.DeleteFunc(s.containers, func(x *container) bool { return x == c })
 	r.tell(uid)
 	return nil
+}
+
+// Exec implements agent.Runtime.
+func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (int32, error) {
+	if err := r.do(ctx, "Exec", req.ID); err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	_, _, c := r.find(req.ID)
+	if c == nil || c.state.Phase != agent.Running {
+		r.mu.Unlock()
+		return 0, fmt.Errorf("container %s does not run", req.ID)
+	}
+	state := c.state
+	r.mu.Unlock()
+	reply := Reply{}
+	if r.cfg.Commands != nil {
+		reply = r.cfg.Commands(state, req.Command)
+	}
+	if reply.Err != nil {
+		return 0, reply.Err
+	}
+	if req.Stdout != nil {
+		if _, err := io.WriteString(req.Stdout, reply.Output); err != nil {
+			return 0, err
+		}
+	}
+	if reply.Takes <= 0 {
+		return reply.Code, nil
+	}
+	over := time.NewTimer(reply.Takes)
+	defer over.Stop()
+	if req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
+		defer cancel()
+	}
+	select {
+	case <-over.C:
+		return reply.Code, nil
+	case <-ctx.Done():
+		return 0, agent.ErrKilled
+	case <-c.done:
+		return 137, nil
+	}
 }
 
 // Logs implements agent.Runtime.

@@ -26,16 +26,25 @@ type Program struct {
 	Memory   int64         // and so many bytes
 }
 
+// Reply is what a command in a container does.
+type Reply struct {
+	Code   int32
+	Output string
+	Takes  time.Duration
+	Err    error // it cannot be run
+}
+
 // Config scripts a Runtime; all of it is optional.
 type Config struct {
 	Now      func() time.Time
-	Programs func(agent.ContainerSpec) Program               // default: runs until it is stopped
-	Delay    func(op string) time.Duration                   // before an operation has its effect
-	Fail     func(op string, subject string) error           // an operation that fails; its subject is a uid, id or image
-	Lie      func([]agent.SandboxState) []agent.SandboxState // what List says instead
-	Missing  func(image string) bool                         // images that have to be pulled
-	User     string                                          // of every image
-	Size     func(image string) int64                        // of an image that was asked for; nil: none is listed
+	Programs func(agent.ContainerSpec) Program                            // default: runs until it is stopped
+	Delay    func(op string) time.Duration                                // before an operation has its effect
+	Fail     func(op string, subject string) error                        // an operation that fails; its subject is a uid, id or image
+	Lie      func([]agent.SandboxState) []agent.SandboxState              // what List says instead
+	Missing  func(image string) bool                                      // images that have to be pulled
+	User     string                                                       // of every image
+	Size     func(image string) int64                                     // of an image that was asked for; nil: none is listed
+	Commands func(container agent.ContainerState, command []string) Reply // of Exec; default: nothing, with 0
 }
 
 // Runtime is the fake.
@@ -53,6 +62,7 @@ type Runtime struct {
 
 type sandbox struct {
 	state      agent.SandboxState
+	made       bool
 	containers []*container
 }
 
@@ -224,6 +234,10 @@ func (r *Runtime) EnsureSandbox(ctx context.Context, spec agent.SandboxSpec) (ag
 		r.sandboxes[spec.Pod.UID] = s
 	}
 	if !s.state.Ready {
+		if s.made {
+			s.state.Made++
+		}
+		s.made = true
 		r.serial++
 		s.state.Ready, s.state.IPs = true, []string{fmt.Sprintf("10.1.%d.%d", r.serial/250, r.serial%250+2)}
 	}

@@ -46,7 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) Machine) {
 	}{
 		{"sandbox", sandbox}, {"start", start}, {"exit", exit}, {"stop", stop}, {"grace", grace}, {"shorter grace", shorterGrace},
 		{"attempts", attempts}, {"logs", logs}, {"R8 adoption", adoption}, {"stopped sandbox", stoppedSandbox}, {"images", images},
-		{"nothing there", nothingThere}, {"usage", usage},
+		{"nothing there", nothingThere}, {"usage", usage}, {"exec", execute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -244,7 +244,7 @@ func grace(b *bench) {
 	if took := time.Since(began); took < 900*time.Millisecond {
 		b.Fatalf("killed after %s", took)
 	}
-	if s := b.state(b.Runtime, p.UID); s.Containers[0].Phase != agent.Exited || s.Containers[0].ExitCode != 137 {
+	if s := b.state(b.Runtime, p.UID); s.Containers[0].Phase != agent.Exited || s.Containers[0].ExitCode != 137 || !s.Containers[0].Signalled {
 		b.Fatalf("killed, but %+v", s)
 	}
 }
@@ -360,7 +360,7 @@ func adoption(b *bench) {
 	}
 	got := after.Containers[0]
 	if got.ID != c.ID || got.PID != c.PID || got.Phase != agent.Running || !got.StartedAt.Equal(before.Containers[0].StartedAt) ||
-		got.SpecHash != c.SpecHash || got.Attempt != 0 || got.Image != b.Image {
+		got.SpecHash != c.SpecHash || got.Made != after.Made || got.Signalled || got.Attempt != 0 || got.Image != b.Image {
 		b.Fatalf("before %+v, after %+v", before.Containers[0], got)
 	}
 	if strangers, err := r.Foreign(b.ctx); err != nil || len(strangers) != 0 {
@@ -389,8 +389,10 @@ func stoppedSandbox(b *bench) {
 	_, err := b.Runtime.EnsureSandbox(b.ctx, agent.SandboxSpec{Pod: p})
 	b.must(err)
 	p.Spec.Containers[0].Command = b.Sleep
-	if c := b.start(p, 1); c.Phase != agent.Running {
-		b.Fatalf("container is %+v", c)
+	c := b.start(p, 1)
+	again := b.state(b.Runtime, p.UID)
+	if c.Phase != agent.Running || c.Made != again.Made || again.Made != s.Made+1 || again.Containers[0].Made != s.Made {
+		b.Fatalf("container is %+v, the sandbox %+v, it was %+v", c, again, s)
 	}
 }
 

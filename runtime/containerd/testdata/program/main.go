@@ -44,6 +44,11 @@ func main() {
 	case "message":
 		_ = os.WriteFile("/dev/termination-log", []byte(arg(2)), 0)
 		os.Exit(3)
+	case "fail": // with a line for each argument
+		for _, line := range os.Args[2:] {
+			fmt.Println(line)
+		}
+		os.Exit(3)
 	case "env":
 		for _, e := range os.Environ() {
 			fmt.Println(e)

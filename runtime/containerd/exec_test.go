@@ -1,0 +1,56 @@
+package containerd
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"headway.dev/headway/runtime/agent"
+)
+
+// A command runs as the container does; what an agent that was killed left of one is
+// ended by the next, and its pipes go.
+func TestExec(t *testing.T) {
+	n := newNode(t)
+	pod, user := testPod("sleep"), int64(1000)
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: &user}
+	c := n.start(pod)
+	out := &tail{limit: 1 << 10}
+	code, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "where"}, Stdout: out})
+	if err != nil || code != 0 {
+		t.Fatal(code, err)
+	}
+	if got := string(out.text); got != "/work pod 1000 1000 [1000 2000]\n" {
+		t.Fatalf("it is %q", got)
+	}
+	// What the process of an agent leaves that ends at once: a command that runs, and
+	// its pipes.
+	left, err := n.command(context.Background(), filepath.Join(n.pod(pod.UID).execs(), c.ID), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "sleep"}, Stdout: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := left.Wait(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := filepath.Glob(n.pod(pod.UID).path("execs", "*", "*", "*-stdout")); err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if err := n.endCommands(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-ended; status.ExitCode() != 137 {
+		t.Fatalf("it ended with %d", status.ExitCode())
+	}
+	if found, err := filepath.Glob(n.pod(pod.UID).path("execs", "*", "*")); err != nil || len(found) != 0 {
+		t.Fatal(found, err)
+	}
+	if s := n.wait(pod.UID, "the container", func(agent.SandboxState) bool { return true }); s.Containers[0].Phase != agent.Running || s.Containers[0].ID != c.ID {
+		t.Fatalf("%+v", s.Containers[0])
+	}
+}
