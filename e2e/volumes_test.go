@@ -148,6 +148,9 @@ func (c *cluster) nowhereOnDisk(text string) {
 		if os.IsNotExist(err) {
 			return nil
 		}
+		if err == nil && d.IsDir() && d.Name() == "ns" { // namespaces, which cannot be read
+			return fs.SkipDir
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -182,39 +181,4 @@ func removeFolder(parent int, name string) error {
 		return err
 	}
 	return nil
-}
-
-// usage sums the blocks of everything below an open folder, a file with several
-// names once. It leads nowhere else: a Root does not leave its folder.
-func usage(root *os.Root) (total int64, err error) {
-	type inode struct{ dev, ino uint64 }
-	seen := map[inode]bool{}
-	err = fs.WalkDir(root.FS(), ".", func(_ string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // the pod deletes while we look
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return fmt.Errorf("the file system does not tell blocks")
-		}
-		if id := (inode{stat.Dev, stat.Ino}); stat.Nlink > 1 && !e.IsDir() {
-			if seen[id] {
-				return nil
-			}
-			seen[id] = true
-		}
-		total += stat.Blocks * 512
-		return nil
-	})
-	return total, err
 }

@@ -198,21 +198,21 @@ func (v *Volumes) Pods() ([]types.UID, error) {
 	return slices.Compact(out), nil
 }
 
-// Usage is how many bytes of the disk a volume on it takes.
+// Usage is how many bytes of the disk a volume on it takes; more than any limit if its
+// folders are nested too deep to be measured.
 func (v *Volumes) Usage(uid types.UID, name string) (int64, error) {
 	if err := validUID(uid); err != nil {
 		return 0, err
 	}
-	root, err := os.OpenRoot(v.disk(uid, name))
+	pod, err := unix.Open(filepath.Join(v.cfg.Disk, string(uid)), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("measure volume %s: %w", name, err)
 	}
-	defer root.Close() // opened for reading: nothing to lose
-	total, err := usage(root)
-	if err != nil {
+	total, err := usage(pod, name, 0, map[inode]bool{})
+	if err := errors.Join(err, unix.Close(pod)); err != nil {
 		return 0, fmt.Errorf("measure volume %s: %w", name, err)
 	}
 	return total, nil

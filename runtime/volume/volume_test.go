@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -317,6 +318,13 @@ func TestUsage(t *testing.T) {
 	if n, err := v.Usage(uid, "none"); err != nil || n != 0 {
 		t.Errorf("%d, %v", n, err)
 	}
+	if n, err := v.Usage("nobody", "d"); err != nil || n != 0 {
+		t.Errorf("%d, %v", n, err)
+	}
+	nest(t, dir, deepestMeasured+1)
+	if n, err := v.Usage(uid, "d"); err != nil || n != math.MaxInt64 {
+		t.Errorf("nested too deep: %d, %v", n, err)
+	}
 }
 
 func TestHostPathTypes(t *testing.T) {
@@ -369,6 +377,27 @@ func TestHostPathTypes(t *testing.T) {
 	}
 }
 
+// nest makes so many folders in one another.
+func nest(t *testing.T, dir string, n int) {
+	t.Helper()
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := unix.Mkdirat(at, "deep", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, "deep", unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(at)
+		at = next
+	}
+	unix.Close(at)
+}
+
 // Removing a pod's volumes takes away what it and a killed agent left, and nothing
 // that its links and mounts lead to.
 func TestRemoveReachesNothingElse(t *testing.T) {
@@ -394,22 +423,7 @@ func TestRemoveReachesNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 * deepest { // deeper than what is opened at one time
-		if err := unix.Mkdirat(at, "deep", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		next, err := unix.Openat(at, "deep", unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(at)
-		at = next
-	}
-	unix.Close(at)
+	nest(t, dir, 3*deepest)  // deeper than what is opened at one time
 	again, err := New(v.cfg) // an agent that was started anew
 	if err != nil {
 		t.Fatal(err)
