@@ -83,10 +83,12 @@ func (c *conn) Commit(_ context.Context, compares []store.Compare, writes []stor
 // sent is who wrote a transaction, and what they believed when they did.
 type sent struct {
 	who     actor
-	at      time.Time // by their clock
-	fence   int64     // of the term that they believed in
-	head    string    // newest commit that they knew of
-	applied string    // commit that they took as applied
+	at      time.Time    // by their clock
+	fence   int64        // of the term that they believed in
+	head    string       // newest commit that they knew of
+	applied string       // commit that they took as applied
+	quotas  []api.Object // that they knew of
+	pods    []api.Object // that a budget's status was decided on
 }
 
 func (w *World) sent() sent {
@@ -101,6 +103,10 @@ func (w *World) sent() sent {
 	}
 	if source, ok := s.store.Get(sourceKey()).(*api.Source); ok {
 		x.applied = source.Status.Applied
+	}
+	x.quotas = s.store.List(api.ResourceQuotas(), "default")
+	if x.who.part == "disruption" {
+		x.pods = s.store.List(api.Pods(), "default")
 	}
 	return x
 }

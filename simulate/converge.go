@@ -101,6 +101,12 @@ func (w *World) asDeclared(key store.Key, m *api.Manifest) string {
 		if got := live.(*corev1.ConfigMap); got.Data["k"] != want.Data["k"] {
 			return "has other data"
 		}
+	case *appsv1.StatefulSet:
+		return w.inOrder(want, live.(*appsv1.StatefulSet))
+	case *appsv1.DaemonSet:
+		return w.everywhere(want, live.(*appsv1.DaemonSet))
+	case *corev1.Service:
+		return w.reachable(live.(*corev1.Service))
 	case *appsv1.Deployment:
 		return w.rolledOut(want, live.(*appsv1.Deployment))
 	case *batchv1.Job:

@@ -112,6 +112,9 @@ func (w *World) disturb() {
 		n.kill()
 		n.machine.reboot()
 		n.startAt = time.Now().Add(w.between(5*time.Second, 3*time.Minute))
+		if w.rand.IntN(3) == 0 {
+			w.replaceMachine(n)
+		}
 	case 12:
 		step := w.between(time.Second, 2*time.Hour)
 		if w.rand.IntN(2) == 0 {

@@ -39,6 +39,7 @@ type run struct {
 	ends     time.Time // zero: it does not end by itself
 	code     int32
 	stubborn bool
+	sole     bool // of a pod whose name is an identity (R10)
 }
 
 // crash is a container that has ended badly and should be started again.
@@ -133,7 +134,9 @@ func (m *machine) StartContainer(ctx context.Context, spec agent.ContainerSpec) 
 		r.ends, r.code = time.Now().Add(w.between(time.Millisecond, 5*time.Second)), 1
 	}
 	r.stubborn = w.chance(stubborn)
+	r.sole = identity(spec.Pod)
 	m.running[r.id] = r
+	w.rules.alone(m.n, r)
 	delete(m.crashed, string(r.uid)+r.name)
 	w.trace.add(m.n.name, "runs %s %s #%d %s", r.pod, r.name, spec.Attempt, r.image)
 	return state, nil

@@ -15,7 +15,10 @@ import (
 	"headway.dev/headway/server/nodes"
 )
 
-const agentResync = 5 * time.Minute
+const (
+	agentResync = 5 * time.Minute
+	saveWithin  = 500 * time.Millisecond // of a change: the checkpoint's own delay
+)
 
 // node is a machine and the agent on it.
 type node struct {
@@ -38,6 +41,7 @@ type node struct {
 	unanswered int
 	adoptAt    time.Time
 	takeAt     time.Time // when the outbox is looked at again
+	saveAt     time.Time // when the checkpoint is written; zero: nothing has changed
 }
 
 func newNode(w *World, i int) *node {
@@ -86,11 +90,9 @@ func (n *node) kill() {
 	}
 	n.stop()
 	if n.w.rand.IntN(2) == 0 { // else what the checkpoint had not written yet is lost
-		if err := n.agent.Save(); err != nil {
-			n.w.fail("a checkpoint is written", "%s: %v", n.name, err)
-		}
+		n.save()
 	}
-	n.agent = nil
+	n.agent, n.saveAt = nil, time.Time{}
 }
 
 func (n *node) receive(m *session.Down) {
@@ -98,6 +100,21 @@ func (n *node) receive(m *session.Down) {
 		n.w.fail("agents understand servers", "%s: %v", n.name, err)
 	}
 	n.takeAt = time.Now()
+	n.changed()
+}
+
+// changed has the checkpoint written soon.
+func (n *node) changed() {
+	if n.saveAt.IsZero() {
+		n.saveAt = time.Now().Add(saveWithin)
+	}
+}
+
+func (n *node) save() {
+	n.saveAt = time.Time{}
+	if err := n.agent.Save(); err != nil {
+		n.w.fail("a checkpoint is written", "%s: %v", n.name, err)
+	}
 }
 
 // ready adds what can happen on the node now.
@@ -132,8 +149,12 @@ func (n *node) ready(now time.Time, out []choice) []choice {
 		add("pods", func() {
 			a := n.agent
 			n.w.start(func() { a.Step(n.life) })
+			n.changed()
 			n.takeAt = time.Now()
 		})
+	}
+	if !n.saveAt.IsZero() && !n.saveAt.After(now) {
+		add("checkpoint", n.save)
 	}
 	return n.wire(now, out)
 }
@@ -245,6 +266,7 @@ func (n *node) next(sooner func(time.Time)) {
 		return
 	}
 	sooner(n.adoptAt)
+	sooner(n.saveAt)
 	if n.agentReady() {
 		sooner(n.agent.Next())
 	}

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
@@ -19,19 +20,22 @@ type Plant string
 
 // A planted wrong decision for each rule.
 const (
-	PlantR4  Plant = "R4"  // a deposed leader writes with the fence of its successor
-	PlantR5  Plant = "R5"  // the CronJob does not remember its slot, and names are not the slot's
-	PlantR6  Plant = "R6"  // a rollout deletes one available pod more
-	PlantR7  Plant = "R7"  // a Job gets one pod more
-	PlantR9  Plant = "R9"  // an agent without a session takes nothing as assigned
-	PlantR11 Plant = "R11" // every pod goes to the first node
-	PlantR13 Plant = "R13" // no commit is applied while a rollout is under way
-	PlantEnd Plant = "end" // nobody removes what belongs to nothing any more
+	PlantR4     Plant = "R4"     // a deposed leader writes with the fence of its successor
+	PlantR5     Plant = "R5"     // the CronJob does not remember its slot, and names are not the slot's
+	PlantR6     Plant = "R6"     // a rollout deletes one available pod more
+	PlantR7     Plant = "R7"     // a Job gets one pod more
+	PlantR9     Plant = "R9"     // an agent without a session takes nothing as assigned
+	PlantR10    Plant = "R10"    // a StatefulSet's pod is removed before its agent has stopped it
+	PlantR11    Plant = "R11"    // every pod goes to the first node
+	PlantR13    Plant = "R13"    // no commit is applied while a rollout is under way
+	PlantBudget Plant = "budget" // one eviction more is allowed
+	PlantQuota  Plant = "quota"  // a quota's use is forgotten
+	PlantEnd    Plant = "end"    // nobody removes what belongs to nothing any more
 )
 
 // Plants are all of them.
 func Plants() []Plant {
-	return []Plant{PlantR4, PlantR5, PlantR6, PlantR7, PlantR9, PlantR11, PlantR13, PlantEnd}
+	return []Plant{PlantR4, PlantR5, PlantR6, PlantR7, PlantR9, PlantR10, PlantR11, PlantR13, PlantBudget, PlantQuota, PlantEnd}
 }
 
 // writer is the store as one part of a server sees it.
@@ -78,6 +82,24 @@ func (v *writer) spoil(t *store.Txn) {
 			if pod, ok := op.Object.(*corev1.Pod); ok && op.Verb == store.Create {
 				t.Ops = append(t.Ops, store.Op{Verb: store.Create, Object: podset.Copy(pod, pod.Name+"-more", v.s.now())})
 				return
+			}
+		}
+	case plant == PlantR10 && v.part == "statefulset":
+		for i, op := range t.Ops {
+			if pod, ok := op.Object.(*corev1.Pod); ok && op.Verb == store.Update && pod.DeletionTimestamp != nil {
+				t.Ops[i].Verb = store.Delete
+			}
+		}
+	case plant == PlantBudget && v.part == "disruption":
+		for _, op := range t.Ops {
+			if b, ok := op.Object.(*policyv1.PodDisruptionBudget); ok {
+				b.Status.DisruptionsAllowed++
+			}
+		}
+	case plant == PlantQuota && v.part == "quota":
+		for _, op := range t.Ops {
+			if q, ok := op.Object.(*corev1.ResourceQuota); ok {
+				q.Status.Used = corev1.ResourceList{}
 			}
 		}
 	case plant == PlantR11 && v.part == "scheduler":

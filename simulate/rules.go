@@ -24,6 +24,7 @@ type rules struct {
 	slots  map[slot]types.UID      // R5: the Job of each slot
 	parent map[types.UID]types.UID // R6: the Deployment of each ReplicaSet there ever was
 	jobs   map[types.UID]*tally    // R7
+	blind  map[types.UID]bool      // pods made by who did not know of a quota that there was
 	looked time.Time               // R9: at what should have been started again
 }
 
@@ -41,7 +42,7 @@ type tally struct {
 }
 
 func newRules(w *World) *rules {
-	return &rules{w: w, checked: map[string]int{}, slots: map[slot]types.UID{}, parent: map[types.UID]types.UID{}, jobs: map[types.UID]*tally{}, looked: time.Now()}
+	return &rules{w: w, checked: map[string]int{}, slots: map[slot]types.UID{}, parent: map[types.UID]types.UID{}, jobs: map[types.UID]*tally{}, blind: map[types.UID]bool{}, looked: time.Now()}
 }
 
 // leads says whether a part of a server writes as the leader.
@@ -107,6 +108,7 @@ func (r *rules) after(x *sent, news []store.Event) {
 	if x == nil {
 		return
 	}
+	r.withinQuota(x, news)
 	switch x.who.part {
 	case "cronjob":
 		for _, e := range news {
@@ -116,6 +118,8 @@ func (r *rules) after(x *sent, news []store.Event) {
 		r.withinLimits(x, news)
 	case "job":
 		r.withinParallelism(news)
+	case "disruption":
+		r.withinBudget(x, news)
 	case "scheduler":
 		for _, e := range news {
 			r.fits(e)
@@ -135,6 +139,7 @@ func (r *rules) remember(e store.Event) {
 			r.parent[o.UID] = owner.UID
 		}
 	case *corev1.Pod:
+		r.replaced(e)
 		owner := metav1.GetControllerOfNoCopy(o)
 		if owner == nil || owner.Kind != "Job" {
 			return

@@ -9,12 +9,19 @@ import (
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/controllers/cronjob"
+	"headway.dev/headway/controllers/daemonset"
 	"headway.dev/headway/controllers/deployment"
+	"headway.dev/headway/controllers/disruption"
+	"headway.dev/headway/controllers/endpointslice"
+	"headway.dev/headway/controllers/eviction"
 	"headway.dev/headway/controllers/garbage"
 	"headway.dev/headway/controllers/job"
 	"headway.dev/headway/controllers/namespace"
 	nodecontroller "headway.dev/headway/controllers/node"
+	"headway.dev/headway/controllers/podgarbage"
+	"headway.dev/headway/controllers/quota"
 	"headway.dev/headway/controllers/replicaset"
+	"headway.dev/headway/controllers/statefulset"
 	"headway.dev/headway/reconcile"
 	"headway.dev/headway/scheduler"
 	"headway.dev/headway/server/nodes"
@@ -84,7 +91,7 @@ func (s *server) boot() {
 	s.up, s.loaded, s.term, s.links = true, false, nil, nil
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.conn = &conn{w: w, s: s}
-	s.store = store.New(s.conn, store.Options{Now: s.now, Log: w.log(s.name), Allocate: admission.DefaultServices().Allocate})
+	s.store = store.New(s.conn, store.Options{Now: s.now, Log: w.log(s.name), Allocate: admission.DefaultServices().Allocate, Bounds: store.Bounds{Limit: admission.Limit, Charge: admission.Charge}})
 	s.standAt = time.Now().Add(w.between(0, 2*time.Second))
 	s.parts = nil
 	own := func(name string) *writer { return &writer{Store: s.store, s: s, part: name} }
@@ -110,6 +117,13 @@ func (s *server) boot() {
 		{"replicaset", replicaset.New(replicaset.Config{Store: own("replicaset"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/replicaset"), Random: w.rand.Uint64})},
 		{"job", job.New(job.Config{Store: own("job"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/job"), Random: w.rand.Uint64})},
 		{"cronjob", cronjob.New(cronjob.Config{Store: own("cronjob"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/cronjob")})},
+		{"statefulset", statefulset.New(statefulset.Config{Store: own("statefulset"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/statefulset")})},
+		{"daemonset", daemonset.New(daemonset.Config{Store: own("daemonset"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/daemonset"), Random: w.rand.Uint64})},
+		{"disruption", disruption.New(disruption.Config{Store: own("disruption"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/disruption")})},
+		{"eviction", eviction.New(eviction.Config{Store: own("eviction"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/eviction")})},
+		{"podgarbage", podgarbage.New(podgarbage.Config{Store: own("podgarbage"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/podgarbage")})},
+		{"endpointslice", endpointslice.New(endpointslice.Config{Store: own("endpointslice"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/endpointslice"), Suffix: w.suffix})},
+		{"quota", quota.New(quota.Config{Store: own("quota"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/quota")})},
 		{"node", nodecontroller.New(nodecontroller.Config{Store: own("node"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/node")})},
 		{"scheduler", scheduler.New(scheduler.Config{Store: own("scheduler"), Fence: s.fence, Now: s.now, Log: w.log(s.name + "/scheduler")})},
 	} {

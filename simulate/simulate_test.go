@@ -112,7 +112,7 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	t.Log(s)
-	for _, rule := range []string{"R4", "R5", "R6", "R7", "R9", "R11", "R13", "converges"} {
+	for _, rule := range []string{"R4", "R5", "R6", "R7", "R9", "R10", "R11", "R13", "budget", "quota", "converges"} {
 		if s.checked[rule] == 0 {
 			t.Errorf("%s was never checked", rule)
 		}

@@ -147,7 +147,7 @@ func digest(text string) string {
 	var out []string
 	for _, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(strings.TrimLeft(line, " -"))
-		for _, key := range []string{"replicas:", "image:", "rollingUpdate:", "completions:", "parallelism:", "type:", "minReadySeconds:", "k:"} {
+		for _, key := range []string{"replicas:", "image:", "rollingUpdate:", "completions:", "parallelism:", "type:", "minReadySeconds:", "k:", "pods:", "minAvailable:"} {
 			if strings.HasPrefix(line, key) {
 				out = append(out, strings.ReplaceAll(line, ": ", "="))
 			}
@@ -179,7 +179,7 @@ func (u *user) change() map[string]string {
 	}
 	for range 1 + w.rand.IntN(2) {
 		u.serial++
-		switch n := w.rand.IntN(12); {
+		switch n := w.rand.IntN(18); {
 		case n < 6 || w.opts.Quiet:
 			name := fmt.Sprintf("web-%d", w.rand.IntN(3))
 			files[name+".yaml"] = u.deployment(name)
@@ -192,6 +192,14 @@ func (u *user) change() map[string]string {
 			files["tick.yaml"] = u.cronJob("tick")
 		case n < 11:
 			files["settings.yaml"] = fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata:\n  k: v%d\n", w.rand.IntN(3))
+		case n < 14 && !w.opts.Quiet:
+			files["db.yaml"] = u.statefulSet()
+		case n < 15:
+			files["log.yaml"] = u.daemonSet()
+		case n < 16:
+			files["bounds.yaml"] = u.bounds()
+		case n < 17:
+			files["service.yaml"] = u.service()
 		case len(files) > 1:
 			names := slices.Sorted(maps.Keys(files))
 			delete(files, names[w.rand.IntN(len(names))])
@@ -212,112 +220,6 @@ func (u *user) change() map[string]string {
 	return files
 }
 
-func one[T any](w *World, of ...T) T { return of[w.rand.IntN(len(of))] }
-
-func (u *user) deployment(name string) string {
-	w := u.w
-	image := one(w, "app:1", "app:2", "app:3", "app:4", "app:5", "crash:1", "bad:1")
-	if w.opts.Quiet {
-		image = "app:1"
-	}
-	strategy := one(w,
-		"rollingUpdate: {maxSurge: 1, maxUnavailable: 0}", "rollingUpdate: {maxSurge: 25%, maxUnavailable: 25%}",
-		"rollingUpdate: {maxSurge: 0, maxUnavailable: 1}", "rollingUpdate: {maxSurge: 2, maxUnavailable: 2}", "type: Recreate")
-	return fmt.Sprintf(`apiVersion: apps/v1
-kind: Deployment
-metadata: {name: %s}
-spec:
-  replicas: %d
-  minReadySeconds: %d
-  selector: {matchLabels: {app: %s}}
-  strategy:
-    %s
-  template:
-    metadata: {labels: {app: %s}}
-    spec:
-      terminationGracePeriodSeconds: %d
-      containers:
-      - name: main
-        image: %s
-        resources: {requests: {cpu: %s, memory: 64Mi}}
-`, name, w.rand.IntN(min(4, 2*len(w.nodes))+1), one(w, 0, 0, 5), name, strategy, name, one(w, 2, 30), image, one(w, "100m", "300m"))
-}
-
-// edge holds a port of its node and runs on some nodes only.
-func (u *user) edge() string {
-	w := u.w
-	place := one(w, "", "nodeSelector: {kubernetes.io/hostname: n1}")
-	replicas := 1
-	if place == "" {
-		replicas = 1 + w.rand.IntN(len(w.nodes))
-	}
-	return fmt.Sprintf(`apiVersion: apps/v1
-kind: Deployment
-metadata: {name: edge}
-spec:
-  replicas: %d
-  selector: {matchLabels: {app: edge}}
-  strategy:
-    rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
-  template:
-    metadata: {labels: {app: edge}}
-    spec:
-      %s
-      containers:
-      - name: main
-        image: %s
-        ports:
-        - {containerPort: 80, hostPort: 8080}
-        env:
-        - name: K
-          valueFrom: {configMapKeyRef: {name: settings, key: k, optional: true}}
-`, replicas, place, one(w, "app:1", "app:2", "app:3"))
-}
-
-func (u *user) job(name string) string {
-	w := u.w
-	extra := one(w, "", "", "\n  ttlSecondsAfterFinished: 30")
-	return fmt.Sprintf(`apiVersion: batch/v1
-kind: Job
-metadata: {name: %s}
-spec:
-  completions: %d
-  parallelism: %d
-  backoffLimit: %d%s
-  template:
-    spec:
-      restartPolicy: %s
-      containers:
-      - name: main
-        image: job:1
-        resources: {requests: {cpu: 50m}}
-`, name, 1+w.rand.IntN(4), 1+w.rand.IntN(3), one(w, 1, 6), extra, one(w, "Never", "OnFailure"))
-}
-
-func (u *user) cronJob(name string) string {
-	w := u.w
-	return fmt.Sprintf(`apiVersion: batch/v1
-kind: CronJob
-metadata: {name: %s}
-spec:
-  schedule: "* * * * *"
-  concurrencyPolicy: %s
-  successfulJobsHistoryLimit: 1
-  failedJobsHistoryLimit: 1
-  suspend: %v
-  jobTemplate:
-    spec:
-      backoffLimit: 2
-      template:
-        spec:
-          restartPolicy: Never
-          containers:
-          - name: main
-            image: job:1
-            resources: {requests: {cpu: 50m}}
-`, name, one(w, "Allow", "Forbid", "Replace"), w.rand.IntN(4) == 0)
-}
-
 // byHand changes something that is live, as kubectl does.
 func (u *user) byHand() {
 	w := u.w
@@ -327,7 +229,16 @@ func (u *user) byHand() {
 	}
 	w.actor = actor{s, "kubectl"}
 	var ops []store.Op
-	switch w.rand.IntN(3) {
+	switch w.rand.IntN(6) {
+	case 3:
+		u.drain(w.nodes[w.rand.IntN(len(w.nodes))])
+		return
+	case 4:
+		u.evictAll()
+		return
+	case 5:
+		u.force()
+		return
 	case 0:
 		if pods := s.store.List(api.Pods(), "default"); len(pods) > 0 {
 			ops = podset.Remove(pods[w.rand.IntN(len(pods))].(*corev1.Pod), s.now())
@@ -359,7 +270,7 @@ func (u *user) byHand() {
 func (u *user) fix() map[string]string {
 	files := maps.Clone(u.files)
 	for name, text := range files {
-		files[name] = strings.NewReplacer("crash:1", "app:6", "bad:1", "app:7").Replace(text)
+		files[name] = strings.NewReplacer("crash:1", "app:6", "bad:1", "app:7", "pods: \"6\"", "pods: \"60\"").Replace(text)
 	}
 	u.serial++
 	name := "web-0"

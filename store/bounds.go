@@ -188,8 +188,29 @@ func (s *Store) chargeAll(ctx context.Context, t Txn, writes map[string][]api.Ch
 			}
 			out.Ops = append(out.Ops, Op{Verb: Update, Object: q})
 		}
+		if len(writes[ns]) == 0 {
+			continue
+		}
+		for _, q := range quotas {
+			same := func(c *corev1.ResourceQuota) bool { return c.Name == q.Name }
+			if _, ours := at[q.Name]; !ours && !inForce(q) && !slices.ContainsFunc(changed, same) {
+				out.Ops = append(out.Ops, Op{Verb: Update, Object: q.DeepCopy()})
+			}
+		}
 	}
 	return out, nil
+}
+
+// inForce says whether what a quota demands is what is charged. While it is not,
+// somebody is counting, or has counted since: what is made meanwhile is written with
+// the quota as it is, so that one of the two is done again.
+func inForce(q *corev1.ResourceQuota) bool {
+	for name, hard := range q.Spec.Hard {
+		if is, ok := q.Status.Hard[name]; !ok || is.Cmp(hard) != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // quotas are those of a namespace: as t writes them, and then at says by which op;

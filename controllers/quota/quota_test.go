@@ -156,6 +156,38 @@ func TestDefaultsAreGivenToWhateverMakesAPod(t *testing.T) {
 	}
 }
 
+// TestNewQuotaCountsWhatIsMadeMeanwhile: whoever knows of a quota that is not in force
+// yet writes it with what they make, so it comes into force with all that there is.
+func TestNewQuotaCountsWhatIsMadeMeanwhile(t *testing.T) {
+	makeTwo := func(w *world) error {
+		_, err := w.stores[1].Commit(context.Background(), store.Txn{Ops: []store.Op{{Verb: store.Create, Object: pod("a")}, {Verb: store.Create, Object: pod("b")}}})
+		return err
+	}
+	begin := func() *world {
+		w := newWorld(t, 2)
+		if err := w.commit(store.Create, quota(1)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range w.stores {
+			storetest.Settle(t, s)
+		}
+		return w
+	}
+	w := begin() // they are made while the controller counts
+	if err := makeTwo(w); err != nil {
+		t.Fatal(err)
+	}
+	w.loop.Step(context.Background())
+	if obj, _, err := w.stores[1].GetAt(context.Background(), store.KeyOf(quota(1)), 0); err != nil || len(obj.(*corev1.ResourceQuota).Status.Hard) > 0 {
+		t.Errorf("it is in force without having counted them: %v, %v", obj, err)
+	}
+	w = begin() // they are to be made by who does not know yet that it has counted
+	w.loop.Step(context.Background())
+	if err := makeTwo(w); !apierrors.IsForbidden(err) {
+		t.Errorf("two pods, the quota is 1: %v", err)
+	}
+}
+
 // TestConcurrentServersDoNotExceedAQuota: of pods that two servers make at once,
 // exactly as many come to be as fit.
 func TestConcurrentServersDoNotExceedAQuota(t *testing.T) {
