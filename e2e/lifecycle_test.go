@@ -200,7 +200,11 @@ func TestInitContainersAndHooks(t *testing.T) {
 	c.end(syscall.SIGKILL)
 	c.start()
 	c.waitReady()
-	c.inCharge("after a kill")
+	c.write(map[string]string{"after.yaml": job("after", "", "exit", "0")}) // the agent is in charge again
+	c.commit("after a kill")
+	if out, err := c.push(); err != nil {
+		t.Fatalf("push: %v\n%s", err, out)
+	}
 	after := c.pod("staged", "the pod", func(*corev1.Pod) error { return nil })
 	for i, s := range after.Status.InitContainerStatuses {
 		if was := p.Status.InitContainerStatuses[i]; s.RestartCount != 0 || s.ContainerID != was.ContainerID && was.ContainerID != "" {

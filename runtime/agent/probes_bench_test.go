@@ -45,7 +45,7 @@ func BenchmarkIdleProbes(b *testing.B) {
 	}
 	srv, machine := newServer(b), fake.New(fake.Config{})
 	before := runtime.NumGoroutine()
-	run(b, srv, machine, b.TempDir())
+	a := run(b, srv, machine, b.TempDir())
 	for i := range pods {
 		p := pod(fmt.Sprintf("web%d", i))
 		ask := func() *corev1.Probe {
@@ -63,7 +63,9 @@ func BenchmarkIdleProbes(b *testing.B) {
 			}
 		}
 	}
-	time.Sleep(time.Second) // what follows the start
+	if err := a.Save(); err != nil { // what follows the start
+		b.Fatal(err)
+	}
 	goroutines := runtime.NumGoroutine() - before
 	used, began := processor(b), time.Now()
 	for b.Loop() {

@@ -269,6 +269,31 @@ func TestR8_RestartKeepsReadiness(t *testing.T) {
 	})
 }
 
+// An agent whose checkpoint is older than what the server was told takes from it what was
+// ready.
+func TestR8_ServerRemembersReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, machine, a := newServer(t), fake.New(fake.Config{}), newAsked()
+		first := run(t, s, machine, t.TempDir(), a.config)
+		p := pod("web")
+		p.Spec.Containers[0].StartupProbe, p.Spec.Containers[0].ReadinessProbe = get("/s"), get("/r")
+		s.assign(p)
+		sleep(5 * time.Second)
+		first.stop()
+		a.set("/s", probe.Unknown)
+		a.set("/r", probe.Unknown)
+		told := p.DeepCopy()
+		told.Status = s.status(p)
+		s.forget()
+		s.assign(p, told) // as of before it was started, then as it is
+		run(t, s, machine, t.TempDir(), a.config)
+		sleep(time.Minute)
+		if st := s.status(p); !ready(st) || !*s.state(p, "c0").Started || len(a.at("/s")) != 1 {
+			t.Fatalf("asked whether it has started at %v: %+v", a.at("/s"), st)
+		}
+	})
+}
+
 // A pod that is being deleted is asked only whether it is ready, and one that is gone
 // nothing.
 func TestProbesOfDeletedPods(t *testing.T) {
