@@ -112,6 +112,7 @@ func New(cfg Config) (*Agent, error) {
 	if a.keep, err = openCheckpoint(cfg.Dir, cfg.Secrets, cfg.Log); err != nil {
 		return nil, err
 	}
+	a.keep.wrote = func() { notify(a.send) }
 	saved, err := a.keep.load()
 	if err != nil {
 		return nil, err

@@ -27,13 +27,19 @@ import (
 // object, written beside and renamed, with a checksum. Secrets go to a tmpfs
 // only. Writing follows the pods' transitions and never holds one up: a pod whose
 // file was not yet written at a crash runs on, and is known again from the server.
+// One thing waits for it: the report that a pod has ended, after which another may
+// take its name elsewhere (R10). An agent that came back to an older file would
+// start it once more.
 type checkpoint struct {
 	dir, secrets string // secrets "": none are kept
 	log          *slog.Logger
 	wake         chan struct{}
+	urgent       chan struct{} // somebody waits for what is pending
+	wrote        func()        // called after each round of writing; nil: nobody asks
 
 	mu      sync.Mutex
 	pending map[string]marshaler // path to what to write; nil: remove
+	writes  map[string]marshaler // what was pending and is being written
 	all     bool                 // pending, or written, is every Service and slice that there is
 
 	whole   bool // the disk says so, too; under writing
@@ -58,7 +64,7 @@ const (
 )
 
 func openCheckpoint(dir, secrets string, log *slog.Logger) (*checkpoint, error) {
-	k := &checkpoint{dir: dir, secrets: secrets, log: log, wake: make(chan struct{}, 1), pending: map[string]marshaler{}}
+	k := &checkpoint{dir: dir, secrets: secrets, log: log, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), pending: map[string]marshaler{}}
 	for _, d := range []string{"pods", "configmaps", "services", "endpointslices"} {
 		d = filepath.Join(dir, d)
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -259,6 +265,19 @@ func (k *checkpoint) put(path string, obj marshaler) {
 	notify(k.wake)
 }
 
+// written says whether the disk has what was last kept of a pod, or that it is kept
+// no more. If not, it is written at once.
+func (k *checkpoint) written(uid types.UID) bool {
+	path := k.podPath(uid)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if has(k.pending, path) || has(k.writes, path) {
+		notify(k.urgent)
+		return false
+	}
+	return true
+}
+
 // run writes what changes until ctx ends.
 func (k *checkpoint) run(ctx context.Context) {
 	failed := backoff{}
@@ -271,6 +290,7 @@ func (k *checkpoint) run(ctx context.Context) {
 		select { // one write for a pod that comes and comes up, out of its way
 		case <-ctx.Done():
 			return
+		case <-k.urgent:
 		case <-time.After(checkpointWait):
 		}
 		err := k.flush()
@@ -295,9 +315,17 @@ func (k *checkpoint) flush() error {
 	defer k.writing.Unlock()
 	k.mu.Lock()
 	work := k.pending
-	k.pending = map[string]marshaler{}
+	k.pending, k.writes = map[string]marshaler{}, work
 	all := k.all
 	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		k.writes = nil
+		k.mu.Unlock()
+		if k.wrote != nil {
+			k.wrote()
+		}
+	}()
 	var errs []error
 	folders := map[string]bool{}
 	for _, path := range sortedKeys(work) {
@@ -305,7 +333,13 @@ func (k *checkpoint) flush() error {
 		// What the next session tells again may be lost with the power: there can be
 		// tens of thousands.
 		lasting := dir != k.services() && dir != k.slices()
-		if err := writeCheckpoint(path, work[path], lasting); err != nil {
+		err := writeCheckpoint(path, work[path], lasting)
+		if pod, ok := work[path].(*corev1.Pod); err != nil && ok && terminal(pod.Status.Phase) {
+			// An older file would start it again: rather none, and the server tells of it.
+			k.log.Error("checkpoint of a pod that has ended cannot be written; it is kept no more", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+			err = writeCheckpoint(path, nil, lasting)
+		}
+		if err != nil {
 			errs = append(errs, err)
 			k.mu.Lock()
 			if _, newer := k.pending[path]; !newer {

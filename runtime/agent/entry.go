@@ -341,7 +341,10 @@ func (a *Agent) tell(e *entry, now time.Time) {
 	before := e.record.last
 	e.record.last = status
 	e.told = true
-	if outlasts(&before, &status) {
+	switch {
+	case o.gone(): // nothing of it runs: an agent that comes back has nothing to start
+		a.keep.dropPod(e.uid)
+	case outlasts(&before, &status):
 		a.save(e)
 	}
 	lazy := !o.gone() && !urgent(&before, &status)

@@ -94,9 +94,13 @@ func (b *outbox) event(e *corev1.Event) {
 	b.events = append(b.events, e)
 }
 
+// final says that the pod does not run any more.
+func (l *letter) final() bool { return l.message.Stopped || terminal(l.status.Phase) }
+
 // next takes the next message out; nil with a time asks to be called again then,
-// nil without one when something is put in.
-func (b *outbox) next(now time.Time) (*session.Up, time.Time, error) {
+// nil without one when something is put in. That a pod has ended is not said before
+// the checkpoint has it (R10).
+func (b *outbox) next(now time.Time, written func(types.UID) bool) (*session.Up, time.Time, error) {
 	var wake time.Time
 	kept := b.unsent[:0:0]
 	for i, uid := range b.unsent {
@@ -104,10 +108,14 @@ func (b *outbox) next(now time.Time) (*session.Up, time.Time, error) {
 		if l == nil || l.sent {
 			continue
 		}
-		if l.after.After(now) {
+		after := l.after
+		if !after.After(now) && l.final() && !written(uid) {
+			after = now.Add(checkpointWait)
+		}
+		if after.After(now) {
 			kept = append(kept, uid)
-			if wake.IsZero() || l.after.Before(wake) {
-				wake = l.after
+			if wake.IsZero() || after.Before(wake) {
+				wake = after
 			}
 			continue
 		}

@@ -187,7 +187,7 @@ func (a *Agent) sweep() {
 func (a *Agent) Take() (*session.Up, time.Time, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m, wake, err := a.out.next(a.cfg.Now())
+	m, wake, err := a.out.next(a.cfg.Now(), a.keep.written)
 	if err != nil {
 		return nil, wake, fmt.Errorf("encode a message for the server: %w", err)
 	}
