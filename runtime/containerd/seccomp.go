@@ -59,7 +59,7 @@ func readProfile(dir, name string) (*specs.LinuxSeccomp, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() // opened for reading: nothing to lose
+	defer func() { _ = root.Close() }() // opened for reading: nothing to lose
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("in %s: %w", dir, err)
