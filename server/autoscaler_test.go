@@ -71,7 +71,7 @@ func TestHorizontalPodAutoscaler(t *testing.T) {
 func TestAutoscalerScalesAsTheSubresourceDoes(t *testing.T) {
 	f := start(t, 0, nil)
 	ctx := t.Context()
-	d, err := f.admin.AppsV1().Deployments("default").Create(ctx, deployment("web", 1), metav1.CreateOptions{})
+	_, err := f.admin.AppsV1().Deployments("default").Create(ctx, deployment("web", 1), metav1.CreateOptions{})
 	must(t, err)
 	now, err := f.store.Current(ctx)
 	must(t, err)
@@ -81,7 +81,7 @@ func TestAutoscalerScalesAsTheSubresourceDoes(t *testing.T) {
 	must(t, err)
 	_, err = f.admin.RESTClient().Patch("application/merge-patch+json").AbsPath("/apis/apps/v1/namespaces/default/deployments/web/scale").Body([]byte(`{"spec": {"replicas": 4}}`)).DoRaw(ctx)
 	must(t, err)
-	d, err = f.admin.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
+	d, err := f.admin.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
 	must(t, err)
 	got := wanted.(*appsv1.Deployment)
 	if *d.Spec.Replicas != 4 || *got.Spec.Replicas != 4 || got.Generation != d.Generation || *live.(*appsv1.Deployment).Spec.Replicas != 1 {
