@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -71,6 +72,24 @@ type Containers interface {
 	RemoveContainer(ctx context.Context, id string) error
 	// Logs writes a container's log to w.
 	Logs(ctx context.Context, req LogRequest, w io.Writer) error
+	// Exec runs a command beside a running container's own and returns how it ended.
+	// One that is killed, at its timeout or at the end of ctx, gives ErrKilled; that
+	// it could not be run is another error. What an agent that died left behind of a
+	// command is killed by the next one.
+	Exec(ctx context.Context, req ExecRequest) (code int32, err error)
+}
+
+// ErrKilled is the end of a command that took too long.
+var ErrKilled = errors.New("the command was killed before it ended")
+
+// ExecRequest asks for a command in a container.
+type ExecRequest struct {
+	ID      string // of the engine
+	Command []string
+	Timeout time.Duration // 0: that of ctx alone
+	// What the command prints, each from one goroutine; nil: dropped. Writers bound
+	// what they keep, and never fail.
+	Stdout, Stderr io.Writer
 }
 
 // SandboxSpec says what a pod's surroundings are.

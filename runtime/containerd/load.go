@@ -240,7 +240,7 @@ func (r *Runtime) tidy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list snapshots: %w", err)
 	}
-	var errs []error
+	errs := []error{r.endCommands(ctx)}
 	for _, key := range stale {
 		if err := r.client.SnapshotService(snapshotter).Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove leftover snapshot: %w", err))

@@ -165,6 +165,51 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	return nil
 }
 
+// Exec implements agent.Runtime.
+func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (int32, error) {
+	if err := r.do(ctx, "Exec", req.ID); err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	_, _, c := r.find(req.ID)
+	if c == nil || c.state.Phase != agent.Running {
+		r.mu.Unlock()
+		return 0, fmt.Errorf("container %s does not run", req.ID)
+	}
+	state := c.state
+	r.mu.Unlock()
+	reply := Reply{}
+	if r.cfg.Commands != nil {
+		reply = r.cfg.Commands(state, req.Command)
+	}
+	if reply.Err != nil {
+		return 0, reply.Err
+	}
+	if req.Stdout != nil {
+		if _, err := io.WriteString(req.Stdout, reply.Output); err != nil {
+			return 0, err
+		}
+	}
+	if reply.Takes <= 0 {
+		return reply.Code, nil
+	}
+	over := time.NewTimer(reply.Takes)
+	defer over.Stop()
+	if req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
+		defer cancel()
+	}
+	select {
+	case <-over.C:
+		return reply.Code, nil
+	case <-ctx.Done():
+		return 0, agent.ErrKilled
+	case <-c.done:
+		return 137, nil
+	}
+}
+
 // Logs implements agent.Runtime.
 func (r *Runtime) Logs(ctx context.Context, req agent.LogRequest, w io.Writer) error {
 	if err := r.do(ctx, "Logs", string(req.UID)); err != nil {

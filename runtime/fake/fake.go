@@ -24,15 +24,24 @@ type Program struct {
 	Stubborn bool          // it ignores the stop signal
 }
 
+// Reply is what a command in a container does.
+type Reply struct {
+	Code   int32
+	Output string
+	Takes  time.Duration
+	Err    error // it cannot be run
+}
+
 // Config scripts a Runtime; all of it is optional.
 type Config struct {
 	Now      func() time.Time
-	Programs func(agent.ContainerSpec) Program               // default: runs until it is stopped
-	Delay    func(op string) time.Duration                   // before an operation has its effect
-	Fail     func(op string, subject string) error           // an operation that fails; its subject is a uid, id or image
-	Lie      func([]agent.SandboxState) []agent.SandboxState // what List says instead
-	Missing  func(image string) bool                         // images that have to be pulled
-	User     string                                          // of every image
+	Programs func(agent.ContainerSpec) Program                            // default: runs until it is stopped
+	Delay    func(op string) time.Duration                                // before an operation has its effect
+	Fail     func(op string, subject string) error                        // an operation that fails; its subject is a uid, id or image
+	Lie      func([]agent.SandboxState) []agent.SandboxState              // what List says instead
+	Missing  func(image string) bool                                      // images that have to be pulled
+	User     string                                                       // of every image
+	Commands func(container agent.ContainerState, command []string) Reply // of Exec; default: nothing, with 0
 }
 
 // Runtime is the fake.

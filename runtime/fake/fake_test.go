@@ -3,6 +3,7 @@ package fake_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"headway.dev/headway/runtime/agent"
 	"headway.dev/headway/runtime/agent/runtimetest"
@@ -22,6 +23,17 @@ func TestSuite(t *testing.T) {
 					return fake.Program{AtOnce: true, Output: "hello\nworld\n"}
 				}
 				return fake.Program{}
+			},
+			Commands: func(_ agent.ContainerState, command []string) fake.Reply {
+				switch command[0] {
+				case "exit3":
+					return fake.Reply{Code: 3}
+				case "hello":
+					return fake.Reply{Output: "hello\nworld\n"}
+				case "absent":
+					return fake.Reply{Err: errors.New("there is no such program")}
+				}
+				return fake.Reply{Takes: time.Hour}
 			},
 			Missing: func(image string) bool { return image == "absent:1" },
 			Fail: func(op, _ string) error {

@@ -1,0 +1,135 @@
+package containerd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"headway.dev/headway/runtime/agent"
+)
+
+// Exec is agent.Runtime's. The pipes of a command are in a directory named for its
+// container, each named for the command: so the next agent knows what this one left.
+func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, err error) {
+	r.mu.Lock()
+	uid, c := r.find(req.ID)
+	runs := c != nil && r.connected && c.state.Phase == agent.Running
+	r.mu.Unlock()
+	if !runs {
+		return 0, fmt.Errorf("run a command: container %s does not run", req.ID)
+	}
+	if req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
+		defer cancel()
+	}
+	p, err := r.command(ctx, filepath.Join(r.pod(uid).execs(), req.ID), req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, agent.ErrKilled
+		}
+		return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+	}
+	defer func() {
+		after, cancel := undo(ctx)
+		defer cancel()
+		if _, gone := p.Delete(after, client.WithProcessKill); gone != nil && !errdefs.IsNotFound(gone) && err == nil {
+			err = fmt.Errorf("clean up after a command in container %s: %w", c.state.Name, gone)
+		}
+	}()
+	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	ended, err := p.Wait(waiting)
+	if err == nil {
+		err = p.Start(ctx)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, agent.ErrKilled
+	case err != nil:
+		return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+	}
+	select {
+	case status := <-ended:
+		n, _, err := status.Result()
+		if err != nil {
+			return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+		}
+		return int32(n), nil
+	case <-ctx.Done():
+		return 0, agent.ErrKilled // what is deferred kills it
+	}
+}
+
+// command makes a process beside the container's own, with its user, environment and
+// directory.
+func (r *Runtime) command(ctx context.Context, pipes string, req agent.ExecRequest) (client.Process, error) {
+	c, err := r.client.LoadContainer(ctx, req.ID)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := c.Spec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	task, err := c.Task(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	process := *spec.Process
+	process.Args, process.Terminal = req.Command, false
+	streams := cio.NewCreator(cio.WithFIFODir(pipes), cio.WithStreams(nil, req.Stdout, req.Stderr))
+	return task.Exec(ctx, rand.Text(), &process, streams)
+}
+
+// execs is where the pipes of the pod's commands are.
+func (p podDir) execs() string { return p.path("execs") }
+
+// endCommands ends what an agent before this one ran in containers.
+func (r *Runtime) endCommands(ctx context.Context) error {
+	left, err := filepath.Glob(filepath.Join(r.cfg.Dir, "pods", "*", "execs", "*", "*", "*-std*"))
+	if err != nil {
+		return fmt.Errorf("find commands that were left: %w", err)
+	}
+	var errs []error
+	for _, pipe := range left {
+		container := filepath.Base(filepath.Dir(filepath.Dir(pipe)))
+		command, _, _ := strings.Cut(filepath.Base(pipe), "-std")
+		errs = append(errs, r.endCommand(ctx, container, command), os.RemoveAll(filepath.Dir(pipe)))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Runtime) endCommand(ctx context.Context, container, command string) error {
+	ts := r.client.TaskService()
+	deadline := time.Now().Add(settleTime)
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		_, err := ts.Kill(ctx, &tasks.KillRequest{ContainerID: container, ExecID: command, Signal: uint32(unix.SIGKILL)})
+		if err = native(err); err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+			_, err = ts.DeleteProcess(ctx, &tasks.DeleteProcessRequest{ContainerID: container, ExecID: command})
+			err = native(err)
+		}
+		if err == nil || errdefs.IsNotFound(err) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("end a command that was left in container %s: %w", container, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
