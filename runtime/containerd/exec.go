@@ -5,9 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -33,6 +36,11 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
 		defer cancel()
+	}
+	var eof chan struct{}
+	if req.Stdin != nil {
+		eof = make(chan struct{})
+		req.Stdin = &input{Reader: req.Stdin, ended: sync.OnceFunc(func() { close(eof) })}
 	}
 	p, err := r.command(ctx, filepath.Join(r.pod(uid).execs(), req.ID), req)
 	if err != nil {
@@ -60,15 +68,50 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 	case err != nil:
 		return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
 	}
-	select {
-	case status := <-ended:
-		n, _, err := status.Result()
-		if err != nil {
-			return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+	for sizes := req.Sizes; ; {
+		select {
+		case status := <-ended:
+			n, _, err := status.Result()
+			if err != nil {
+				return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+			}
+			return int32(n), nil
+		case <-ctx.Done():
+			return 0, agent.ErrKilled // what is deferred kills it
+		case <-eof:
+			eof = nil
+			r.closeInput(ctx, p, c.state.Name)
+		case size, more := <-sizes:
+			if !more {
+				sizes = nil
+				continue
+			}
+			if err := p.Resize(ctx, uint32(size.Width), uint32(size.Height)); err != nil && !errdefs.IsNotFound(err) {
+				r.cfg.Log.Debug("a terminal keeps its size", "container", c.state.Name, "error", err)
+			}
 		}
-		return int32(n), nil
-	case <-ctx.Done():
-		return 0, agent.ErrKilled // what is deferred kills it
+	}
+}
+
+// input tells when there is no more of it.
+type input struct {
+	io.Reader
+	ended func()
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if err != nil {
+		i.ended()
+	}
+	return n, err
+}
+
+// closeInput has the shim close its own end of a command's input, which it holds open
+// so that the input outlives whoever writes it. A command that has ended has none.
+func (r *Runtime) closeInput(ctx context.Context, p client.Process, container string) {
+	if err := p.CloseIO(ctx, client.WithStdinCloser); err != nil && !errdefs.IsNotFound(err) {
+		r.cfg.Log.Debug("a command's input stays open", "container", container, "error", err)
 	}
 }
 
@@ -88,9 +131,15 @@ func (r *Runtime) command(ctx context.Context, pipes string, req agent.ExecReque
 		return nil, err
 	}
 	process := *spec.Process
-	process.Args, process.Terminal = req.Command, false
-	streams := cio.NewCreator(cio.WithFIFODir(pipes), cio.WithStreams(nil, req.Stdout, req.Stderr))
-	return task.Exec(ctx, rand.Text(), &process, streams)
+	process.Args, process.Terminal = req.Command, req.TTY
+	options := []cio.Opt{cio.WithFIFODir(pipes), cio.WithStreams(req.Stdin, req.Stdout, req.Stderr)}
+	if req.TTY {
+		options = append(options, cio.WithStreams(req.Stdin, req.Stdout, nil), cio.WithTerminal)
+		if !slices.ContainsFunc(process.Env, func(e string) bool { return strings.HasPrefix(e, "TERM=") }) {
+			process.Env = append(slices.Clip(process.Env), "TERM=xterm")
+		}
+	}
+	return task.Exec(ctx, rand.Text(), &process, cio.NewCreator(options...))
 }
 
 // execs is where the pipes of the pod's commands are.

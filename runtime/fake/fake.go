@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,8 @@ type Reply struct {
 	Output string
 	Takes  time.Duration
 	Err    error // it cannot be run
+	// Run does the rest instead, until ctx ends; nil: as the others say.
+	Run func(ctx context.Context, req agent.ExecRequest) (code int32)
 }
 
 // Config scripts a Runtime; all of it is optional.
@@ -42,6 +45,7 @@ type Config struct {
 	Missing  func(image string) bool                                      // images that have to be pulled
 	User     string                                                       // of every image
 	Commands func(container agent.ContainerState, command []string) Reply // of Exec; default: nothing, with 0
+	Ports    func(agent.DialRequest) (net.Conn, error)                    // of pods that run; default: nobody listens
 }
 
 // Runtime is the fake.
