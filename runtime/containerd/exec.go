@@ -132,14 +132,25 @@ func (r *Runtime) command(ctx context.Context, pipes string, req agent.ExecReque
 	}
 	process := *spec.Process
 	process.Args, process.Terminal = req.Command, req.TTY
-	options := []cio.Opt{cio.WithFIFODir(pipes), cio.WithStreams(req.Stdin, req.Stdout, req.Stderr)}
+	out, errs := req.Stdout, req.Stderr
+	if req.Stdin != nil || out != nil || errs != nil || req.TTY { // the shim wants all of them or none
+		out, errs = orDropped(out), orDropped(errs)
+	}
+	options := []cio.Opt{cio.WithFIFODir(pipes), cio.WithStreams(req.Stdin, out, errs)}
 	if req.TTY {
-		options = append(options, cio.WithStreams(req.Stdin, req.Stdout, nil), cio.WithTerminal)
+		options = append(options, cio.WithStreams(req.Stdin, out, nil), cio.WithTerminal)
 		if !slices.ContainsFunc(process.Env, func(e string) bool { return strings.HasPrefix(e, "TERM=") }) {
 			process.Env = append(slices.Clip(process.Env), "TERM=xterm")
 		}
 	}
 	return task.Exec(ctx, rand.Text(), &process, cio.NewCreator(options...))
+}
+
+func orDropped(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
 }
 
 // execs is where the pipes of the pod's commands are.

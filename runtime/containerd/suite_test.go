@@ -22,6 +22,9 @@ func TestSuite(t *testing.T) {
 			Stubborn: []string{"/program", "stubborn"},
 			Exit3:    []string{"/program", "exit", "3"},
 			Hello:    []string{"/program", "echo", "hello\nworld"},
+			Cat:      []string{"/program", "copy"},
+			Size:     []string{"/program", "size"},
+			Serve:    []string{"/program", "loopback", "8099"},
 		}
 	})
 }
