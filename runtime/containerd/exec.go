@@ -75,6 +75,7 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 			if err != nil {
 				return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
 			}
+			printed(ctx, p)
 			return int32(n), nil
 		case <-ctx.Done():
 			return 0, agent.ErrKilled // what is deferred kills it
@@ -90,6 +91,20 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 				r.cfg.Log.Debug("a terminal keeps its size", "container", c.state.Name, "error", err)
 			}
 		}
+	}
+}
+
+// printed waits until everything that a command has printed is handed on, which is not
+// said by its end: the pipes still hold some, and a child of it may have them open.
+func printed(ctx context.Context, p client.Process) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.IO().Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }
 
