@@ -112,8 +112,8 @@ func (e execution) ExecInContainer(ctx context.Context, _, _, container string, 
 		}()
 	}
 	code, err := e.pods.Exec(ctx, e.pod, c)
-	if ctx.Err() != nil {
-		return nil // the client has left: there is nobody to tell
+	if ctx.Err() != nil { // a client that has not left, but that the server leaves, must not take it for success
+		return errors.New("the connection has ended, and the command with it")
 	}
 	if err != nil {
 		return err
