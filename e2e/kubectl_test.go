@@ -185,7 +185,12 @@ type stream struct {
 
 func (c *cluster) stream(args ...string) *stream {
 	c.t.Helper()
-	s := &stream{cmd: exec.Command(host.kubectl, append([]string{"--kubeconfig", filepath.Join(c.data(), "kubeconfig")}, args...)...), lines: make(chan string, 10_000)}
+	return c.streamOf(exec.Command(host.kubectl, append([]string{"--kubeconfig", filepath.Join(c.data(), "kubeconfig")}, args...)...))
+}
+
+func (c *cluster) streamOf(cmd *exec.Cmd) *stream {
+	c.t.Helper()
+	s := &stream{cmd: cmd, lines: make(chan string, 10_000)}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		c.t.Fatal(err)

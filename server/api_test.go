@@ -373,7 +373,7 @@ func TestWaysIntoContainersAreRefusedByName(t *testing.T) {
 	f := start(t, 0, nil)
 	_, err := f.admin.CoreV1().Pods("default").Create(t.Context(), pod("web", "n1"), metav1.CreateOptions{})
 	must(t, err)
-	for path, says := range map[string]string{"exec": "exec yet", "attach": "attach yet", "portforward": "port-forward yet"} {
+	for path, says := range map[string]string{"attach": "attach yet"} {
 		resp, err := f.adminHTTP().Post(f.url+"/api/v1/namespaces/default/pods/web/"+path, "", nil)
 		must(t, err)
 		body, err := io.ReadAll(resp.Body)

@@ -15,7 +15,7 @@ import (
 
 // longRunning says which requests have no deadline.
 func longRunning(r *http.Request, info *apirequest.RequestInfo) bool {
-	return filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log"))(r, info)
+	return filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log", "exec", "portforward", "proxy"))(r, info)
 }
 
 // chain is what a request to the API goes through, innermost first here.
@@ -37,7 +37,7 @@ func (s *Server) chain(api http.Handler, c *genericserver.Config) http.Handler {
 	return genericfilters.WithAuditInit(h)
 }
 
-// endLongRunning ends watches and followed logs as soon as the server stops, so
+// endLongRunning ends watches, followed logs and ways into pods as soon as the server stops, so
 // that clients go to another server while this one still answers the rest.
 func (s *Server) endLongRunning(next http.Handler) http.Handler {
 	ending := s.endAtStop(next)

@@ -146,6 +146,7 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
+	into := ways{server: s, store: pods.Pod.Store, scheme: scheme}
 	return resources{
 		api.Namespaces().Resource:       namespaces,
 		"namespaces/status":             namespaceStatus,
@@ -156,14 +157,16 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 		"pods/status":                   pods.Status,
 		"pods/eviction":                 pods.Eviction,
 		"pods/log":                      &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
-		"pods/exec":                     refusedExec(),
+		"pods/exec":                     podExec{into},
 		"pods/attach":                   refusedAttach(),
-		"pods/portforward":              refusedPortForward(),
+		"pods/portforward":              podPortForward{into},
+		"pods/proxy":                    podProxy{into},
 		api.ConfigMaps().Resource:       configMaps,
 		api.Secrets().Resource:          secrets,
 		api.ServiceAccounts().Resource:  accounts,
 		api.Services().Resource:         services,
 		"services/status":               serviceStatus,
+		"services/proxy":                serviceProxy{into},
 		api.Endpoints().Resource:        endpoints,
 		"replicationcontrollers":        controllers.Controller,
 		"replicationcontrollers/status": controllers.Status,

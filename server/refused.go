@@ -21,16 +21,8 @@ type refused struct {
 
 var _ rest.Connecter = refused{}
 
-func refusedExec() refused {
-	return refused{"exec", "look with kubectl logs", func() runtime.Object { return &core.PodExecOptions{} }}
-}
-
 func refusedAttach() refused {
 	return refused{"attach", "follow the output with kubectl logs -f", func() runtime.Object { return &core.PodAttachOptions{} }}
-}
-
-func refusedPortForward() refused {
-	return refused{"port-forward", "use a hostPort, or the pod's IP on its node", func() runtime.Object { return &core.PodPortForwardOptions{} }}
 }
 
 // New implements rest.Storage.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -108,6 +109,9 @@ func run(verb string, args []string) error {
 			return err
 		}
 		os.Exit(code)
+	case "copy": // standard input, until it ends
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		return err
 	case "env":
 		for _, e := range os.Environ() {
 			fmt.Println(e)

@@ -66,6 +66,7 @@ func Fences() []Fence {
 		{Imports: []string{"k8s.io/kubernetes"}, Only: []string{"api", "server", "e2e/kubectl"}, Why: "so that Kubernetes' internals can be replaced (D1)"},
 		{Imports: []string{"k8s.io/apiextensions-apiserver/pkg/registry"}, Only: []string{"server"}, Why: "the API is served in one place (D2)"},
 		{Imports: []string{"k8s.io/apiserver"}, Only: []string{"server"}, Why: "the API is served in one place (D2)"},
+		{Imports: []string{"k8s.io/cri-streaming", "k8s.io/streaming", "github.com/gorilla/websocket"}, Only: []string{"server"}, Why: "what clients of exec and port-forward speak ends at the API; sessions have their own protocol"},
 		{Imports: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "flag"}, Only: []string{"cmd", "e2e/kubectl", "e2e/bench"}, Why: "flags are wiring"},
 	}
 }

@@ -42,18 +42,22 @@ func (s *link) send(ctx context.Context, o *session.Open) error {
 	if err := stream.Send(&session.StreamUp{Id: o.Id}); err != nil {
 		return fmt.Errorf("begin a stream: %w", err)
 	}
+	listen := func() error { _, err := stream.Recv(); return err }
+	answer := func() error { return s.agent.read(ctx, o, chunks{stream}) }
+	if o.Dial != nil || o.Exec != nil {
+		d := session.NewDuplex(session.AgentWire(stream))
+		listen = d.Run
+		answer = func() error { return s.agent.reach(ctx, o, d) }
+	}
 	gone := make(chan struct{})
 	go func() { // the server ends the stream when its reader leaves
 		defer close(gone)
-		for {
-			if _, err := stream.Recv(); err != nil {
-				cancel()
-				return
-			}
+		for listen() == nil {
 		}
+		cancel()
 	}()
 	defer func() { cancel(); <-gone }()
-	if err := s.agent.read(ctx, o, chunks{stream}); err != nil && ctx.Err() == nil {
+	if err := answer(); err != nil && ctx.Err() == nil {
 		if err := stream.Send(&session.StreamUp{Error: err.Error()}); err != nil {
 			return fmt.Errorf("tell why a stream ends: %w", err)
 		}

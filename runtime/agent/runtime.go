@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,9 @@ type Sandboxes interface {
 	// to no pod, the oldest first, at most a hundred; they are left alone. One that
 	// comes or goes is an event with an empty UID.
 	Foreign(ctx context.Context) ([]ForeignContainer, error)
+	// Dial connects to a TCP port of a pod that runs. Who stops the pod ends the
+	// connection, nothing else does.
+	Dial(ctx context.Context, req DialRequest) (net.Conn, error)
 	// Events delivers the ids of sandboxes whose state may have changed until ctx
 	// ends; it reconnects on its own and then says so with an empty UID: look at
 	// everything.
@@ -79,7 +83,8 @@ type Containers interface {
 	// Exec runs a command beside a running container's own and returns how it ended.
 	// One that is killed, at its timeout or at the end of ctx, gives ErrKilled; that
 	// it could not be run is another error. What an agent that died left behind of a
-	// command is killed by the next one.
+	// command is killed by the next one. It reads Stdin until that ends, in the end
+	// beyond its own return, so whoever calls it closes Stdin.
 	Exec(ctx context.Context, req ExecRequest) (code int32, err error)
 }
 
@@ -91,9 +96,22 @@ type ExecRequest struct {
 	ID      string // of the engine
 	Command []string
 	Timeout time.Duration // 0: that of ctx alone
+	Stdin   io.Reader     // nil: none
 	// What the command prints, each from one goroutine; nil: dropped. Writers bound
-	// what they keep, and never fail.
+	// what they keep, and fail only when ctx is to end.
 	Stdout, Stderr io.Writer
+	TTY            bool                // give it a terminal; Stderr gets nothing then
+	Sizes          <-chan TerminalSize // of the terminal, until it is closed; nil: none
+}
+
+// TerminalSize is how many characters a terminal shows.
+type TerminalSize struct{ Width, Height uint16 }
+
+// DialRequest asks for a connection to a pod.
+type DialRequest struct {
+	UID    types.UID
+	Port   uint16
+	Inside bool // to the loopback address in the pod's network, else to the pod's address
 }
 
 // SandboxSpec says what a pod's surroundings are.

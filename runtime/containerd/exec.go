@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -34,6 +36,11 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
 		defer cancel()
+	}
+	var eof chan struct{}
+	if req.Stdin != nil {
+		eof = make(chan struct{})
+		req.Stdin = &input{Reader: req.Stdin, ended: sync.OnceFunc(func() { close(eof) })}
 	}
 	p, err := r.command(ctx, filepath.Join(r.pod(uid).execs(), req.ID), req)
 	if err != nil {
@@ -61,15 +68,65 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 	case err != nil:
 		return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
 	}
-	select {
-	case status := <-ended:
-		n, _, err := status.Result()
-		if err != nil {
-			return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+	for sizes := req.Sizes; ; {
+		select {
+		case status := <-ended:
+			n, _, err := status.Result()
+			if err != nil {
+				return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+			}
+			printed(ctx, p)
+			return int32(n), nil
+		case <-ctx.Done():
+			return 0, agent.ErrKilled // what is deferred kills it
+		case <-eof:
+			eof = nil
+			r.closeInput(ctx, p, c.state.Name)
+		case size, more := <-sizes:
+			if !more {
+				sizes = nil
+				continue
+			}
+			if err := p.Resize(ctx, uint32(size.Width), uint32(size.Height)); err != nil && !errdefs.IsNotFound(err) {
+				r.cfg.Log.Debug("a terminal keeps its size", "container", c.state.Name, "error", err)
+			}
 		}
-		return int32(n), nil
+	}
+}
+
+// printed waits until everything that a command has printed is handed on, which is not
+// said by its end: the pipes still hold some, and a child of it may have them open.
+func printed(ctx context.Context, p client.Process) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.IO().Wait()
+	}()
+	select {
+	case <-done:
 	case <-ctx.Done():
-		return 0, agent.ErrKilled // what is deferred kills it
+	}
+}
+
+// input tells when there is no more of it.
+type input struct {
+	io.Reader
+	ended func()
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if err != nil {
+		i.ended()
+	}
+	return n, err
+}
+
+// closeInput has the shim close its own end of a command's input, which it holds open
+// so that the input outlives whoever writes it. A command that has ended has none.
+func (r *Runtime) closeInput(ctx context.Context, p client.Process, container string) {
+	if err := p.CloseIO(ctx, client.WithStdinCloser); err != nil && !errdefs.IsNotFound(err) {
+		r.cfg.Log.Debug("a command's input stays open", "container", container, "error", err)
 	}
 }
 
@@ -89,16 +146,26 @@ func (r *Runtime) command(ctx context.Context, pipes string, req agent.ExecReque
 		return nil, err
 	}
 	process := *spec.Process
-	process.Args, process.Terminal = req.Command, false
-	var out, errs io.Writer = io.Discard, io.Discard // the shim takes both or none
-	if req.Stdout != nil {
-		out = req.Stdout
+	process.Args, process.Terminal = req.Command, req.TTY
+	out, errs := req.Stdout, req.Stderr
+	if req.Stdin != nil || out != nil || errs != nil || req.TTY { // the shim wants all of them or none
+		out, errs = orDropped(out), orDropped(errs)
 	}
-	if req.Stderr != nil {
-		errs = req.Stderr
+	options := []cio.Opt{cio.WithFIFODir(pipes), cio.WithStreams(req.Stdin, out, errs)}
+	if req.TTY {
+		options = append(options, cio.WithStreams(req.Stdin, out, nil), cio.WithTerminal)
+		if !slices.ContainsFunc(process.Env, func(e string) bool { return strings.HasPrefix(e, "TERM=") }) {
+			process.Env = append(slices.Clip(process.Env), "TERM=xterm")
+		}
 	}
-	streams := cio.NewCreator(cio.WithFIFODir(pipes), cio.WithStreams(nil, out, errs))
-	return task.Exec(ctx, rand.Text(), &process, streams)
+	return task.Exec(ctx, rand.Text(), &process, cio.NewCreator(options...))
+}
+
+func orDropped(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
 }
 
 // execs is where the pipes of the pod's commands are.

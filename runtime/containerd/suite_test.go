@@ -23,6 +23,9 @@ func TestSuite(t *testing.T) {
 			Exit3:    []string{"/program", "exit", "3"},
 			Hello:    []string{"/program", "echo", "hello\nworld"},
 			Burn:     []string{"/program", "burn"},
+			Cat:      []string{"/program", "copy"},
+			Size:     []string{"/program", "size"},
+			Serve:    []string{"/program", "loopback", "8099"},
 		}
 	})
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -188,6 +190,9 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (int32, error
 	if reply.Err != nil {
 		return 0, reply.Err
 	}
+	if reply.Run != nil {
+		return runs(ctx, c, req, reply.Run)
+	}
 	if req.Stdout != nil {
 		if _, err := io.WriteString(req.Stdout, reply.Output); err != nil {
 			return 0, err
@@ -211,6 +216,57 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (int32, error
 	case <-c.done:
 		return 137, nil
 	}
+}
+
+// runs has a script be the command.
+func runs(ctx context.Context, c *container, req agent.ExecRequest, run func(context.Context, agent.ExecRequest) int32) (int32, error) {
+	if req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
+		defer cancel()
+	}
+	until, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if stdin := req.Stdin; stdin != nil { // the script's input ends when it is killed
+		in, out := io.Pipe()
+		go func() {
+			_, err := io.Copy(out, stdin)
+			out.CloseWithError(err)
+		}()
+		context.AfterFunc(until, func() { in.CloseWithError(io.ErrClosedPipe) })
+		req.Stdin = in
+	}
+	ended := make(chan int32, 1)
+	go func() { ended <- run(until, req) }()
+	select {
+	case code := <-ended:
+		return code, nil
+	case <-ctx.Done():
+		<-ended
+		return 0, agent.ErrKilled
+	case <-c.done:
+		cancel()
+		<-ended
+		return 137, nil
+	}
+}
+
+// Dial implements agent.Runtime.
+func (r *Runtime) Dial(ctx context.Context, req agent.DialRequest) (net.Conn, error) {
+	if err := r.do(ctx, "Dial", string(req.UID)); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	s := r.sandboxes[req.UID]
+	ready := s != nil && s.state.Ready
+	r.mu.Unlock()
+	switch {
+	case !ready:
+		return nil, fmt.Errorf("connect to pod %s: it does not run", req.UID)
+	case r.cfg.Ports == nil:
+		return nil, fmt.Errorf("connect to port %d: %w", req.Port, syscall.ECONNREFUSED)
+	}
+	return r.cfg.Ports(req)
 }
 
 // Logs implements agent.Runtime.

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ type Reply struct {
 	Output string
 	Takes  time.Duration
 	Err    error // it cannot be run
+	// Run does the rest instead, until ctx ends; nil: as the others say.
+	Run func(ctx context.Context, req agent.ExecRequest) (code int32)
 }
 
 // Config scripts a Runtime; all of it is optional.
@@ -45,6 +48,7 @@ type Config struct {
 	User     string                                                       // of every image
 	Size     func(image string) int64                                     // of an image that was asked for; nil: none is listed
 	Commands func(container agent.ContainerState, command []string) Reply // of Exec; default: nothing, with 0
+	Ports    func(agent.DialRequest) (net.Conn, error)                    // of pods that run; default: nobody listens
 }
 
 // Runtime is the fake.

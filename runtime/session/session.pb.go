@@ -1266,6 +1266,8 @@ type Open struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Log           *LogRequest            `protobuf:"bytes,2,opt,name=log,proto3" json:"log,omitempty"`
 	Path          *PathRequest           `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	Dial          *DialRequest           `protobuf:"bytes,20,opt,name=dial,proto3" json:"dial,omitempty"`
+	Exec          *ExecRequest           `protobuf:"bytes,21,opt,name=exec,proto3" json:"exec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1321,6 +1323,215 @@ func (x *Open) GetPath() *PathRequest {
 	return nil
 }
 
+func (x *Open) GetDial() *DialRequest {
+	if x != nil {
+		return x.Dial
+	}
+	return nil
+}
+
+func (x *Open) GetExec() *ExecRequest {
+	if x != nil {
+		return x.Exec
+	}
+	return nil
+}
+
+// DialRequest asks for a TCP connection to a pod. Its Stream is a Duplex.
+type DialRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Pod           string                 `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Uid           string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Port          uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	Inside        bool                   `protobuf:"varint,5,opt,name=inside,proto3" json:"inside,omitempty"` // to the loopback address in the pod's network, else to the pod's address
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialRequest) Reset() {
+	*x = DialRequest{}
+	mi := &file_runtime_session_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialRequest) ProtoMessage() {}
+
+func (x *DialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
+func (*DialRequest) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DialRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *DialRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *DialRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *DialRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *DialRequest) GetInside() bool {
+	if x != nil {
+		return x.Inside
+	}
+	return false
+}
+
+// ExecRequest asks for a command in a running container. Its Stream is a Duplex; when
+// it ends, the command is killed.
+type ExecRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Pod           string                 `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Uid           string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Container     string                 `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`
+	Command       []string               `protobuf:"bytes,5,rep,name=command,proto3" json:"command,omitempty"`
+	Stdin         bool                   `protobuf:"varint,6,opt,name=stdin,proto3" json:"stdin,omitempty"` // data down is its input
+	Stdout        bool                   `protobuf:"varint,7,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	Stderr        bool                   `protobuf:"varint,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	Tty           bool                   `protobuf:"varint,9,opt,name=tty,proto3" json:"tty,omitempty"`                                        // with a terminal, which has no stderr
+	TimeoutNanos  int64                  `protobuf:"varint,10,opt,name=timeout_nanos,json=timeoutNanos,proto3" json:"timeout_nanos,omitempty"` // 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRequest) Reset() {
+	*x = ExecRequest{}
+	mi := &file_runtime_session_session_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRequest) ProtoMessage() {}
+
+func (x *ExecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
+func (*ExecRequest) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ExecRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ExecRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *ExecRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ExecRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ExecRequest) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *ExecRequest) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ExecRequest) GetStdout() bool {
+	if x != nil {
+		return x.Stdout
+	}
+	return false
+}
+
+func (x *ExecRequest) GetStderr() bool {
+	if x != nil {
+		return x.Stderr
+	}
+	return false
+}
+
+func (x *ExecRequest) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *ExecRequest) GetTimeoutNanos() int64 {
+	if x != nil {
+		return x.TimeoutNanos
+	}
+	return 0
+}
+
 // PathRequest asks how a pod of this node reaches a Service. The answer is JSON.
 type PathRequest struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -1336,7 +1547,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1559,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1572,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1424,7 +1635,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1647,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1660,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -1534,7 +1745,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1757,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1770,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -1600,7 +1811,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1823,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1836,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Refused) GetWhat() string {
@@ -1647,13 +1858,18 @@ type StreamUp struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // in the first message
 	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // ends the stream: what a person should read
+	Stderr        []byte                 `protobuf:"bytes,20,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	End           bool                   `protobuf:"varint,21,opt,name=end,proto3" json:"end,omitempty"`     // no more data
+	Ready         bool                   `protobuf:"varint,22,opt,name=ready,proto3" json:"ready,omitempty"` // the connection is there, the command can be run
+	Exit          *Exit                  `protobuf:"bytes,23,opt,name=exit,proto3" json:"exit,omitempty"`    // ends the stream
+	Taken         int64                  `protobuf:"varint,24,opt,name=taken,proto3" json:"taken,omitempty"` // of the data down, since the last time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1881,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1894,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StreamUp) GetId() string {
@@ -1702,15 +1918,99 @@ func (x *StreamUp) GetError() string {
 	return ""
 }
 
+func (x *StreamUp) GetStderr() []byte {
+	if x != nil {
+		return x.Stderr
+	}
+	return nil
+}
+
+func (x *StreamUp) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *StreamUp) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *StreamUp) GetExit() *Exit {
+	if x != nil {
+		return x.Exit
+	}
+	return nil
+}
+
+func (x *StreamUp) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+// Exit is how a command ended.
+type Exit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exit) Reset() {
+	*x = Exit{}
+	mi := &file_runtime_session_session_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exit) ProtoMessage() {}
+
+func (x *Exit) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exit.ProtoReflect.Descriptor instead.
+func (*Exit) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Exit) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
 type StreamDown struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,20,opt,name=data,proto3" json:"data,omitempty"`
+	End           bool                   `protobuf:"varint,21,opt,name=end,proto3" json:"end,omitempty"`     // no more data
+	Size          *Size                  `protobuf:"bytes,22,opt,name=size,proto3" json:"size,omitempty"`    // of the terminal
+	Taken         int64                  `protobuf:"varint,23,opt,name=taken,proto3" json:"taken,omitempty"` // of the data and stderr up, since the last time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +2022,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +2035,87 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *StreamDown) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StreamDown) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *StreamDown) GetSize() *Size {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+func (x *StreamDown) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+type Size struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Width         uint32                 `protobuf:"varint,1,opt,name=width,proto3" json:"width,omitempty"`
+	Height        uint32                 `protobuf:"varint,2,opt,name=height,proto3" json:"height,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Size) Reset() {
+	*x = Size{}
+	mi := &file_runtime_session_session_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Size) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Size) ProtoMessage() {}
+
+func (x *Size) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Size.ProtoReflect.Descriptor instead.
+func (*Size) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Size) GetWidth() uint32 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *Size) GetHeight() uint32 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
 }
 
 type JoinRequest struct {
@@ -1749,7 +2129,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +2141,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +2154,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1808,7 +2188,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2200,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2213,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -1938,11 +2318,31 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x04 \x01(\tR\x03uid\"\b\n" +
-	"\x06Synced\"}\n" +
+	"\x06Synced\"\xe7\x01\n" +
 	"\x04Open\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x03log\x18\x02 \x01(\v2\x1e.headway.session.v1.LogRequestR\x03log\x123\n" +
-	"\x04path\x18\x03 \x01(\v2\x1f.headway.session.v1.PathRequestR\x04path\"\xaa\x01\n" +
+	"\x04path\x18\x03 \x01(\v2\x1f.headway.session.v1.PathRequestR\x04path\x123\n" +
+	"\x04dial\x18\x14 \x01(\v2\x1f.headway.session.v1.DialRequestR\x04dial\x123\n" +
+	"\x04exec\x18\x15 \x01(\v2\x1f.headway.session.v1.ExecRequestR\x04exec\"{\n" +
+	"\vDialRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12\x16\n" +
+	"\x06inside\x18\x05 \x01(\bR\x06inside\"\x84\x02\n" +
+	"\vExecRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\x12\x18\n" +
+	"\acommand\x18\x05 \x03(\tR\acommand\x12\x14\n" +
+	"\x05stdin\x18\x06 \x01(\bR\x05stdin\x12\x16\n" +
+	"\x06stdout\x18\a \x01(\bR\x06stdout\x12\x16\n" +
+	"\x06stderr\x18\b \x01(\bR\x06stderr\x12\x10\n" +
+	"\x03tty\x18\t \x01(\bR\x03tty\x12#\n" +
+	"\rtimeout_nanos\x18\n" +
+	" \x01(\x03R\ftimeoutNanos\"\xaa\x01\n" +
 	"\vPathRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
@@ -1975,13 +2375,27 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\bsequence\x18\x04 \x01(\x03R\bsequence\"/\n" +
 	"\aRefused\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"D\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\xc8\x01\n" +
 	"\bStreamUp\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\f\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
+	"\x06stderr\x18\x14 \x01(\fR\x06stderr\x12\x10\n" +
+	"\x03end\x18\x15 \x01(\bR\x03end\x12\x14\n" +
+	"\x05ready\x18\x16 \x01(\bR\x05ready\x12,\n" +
+	"\x04exit\x18\x17 \x01(\v2\x18.headway.session.v1.ExitR\x04exit\x12\x14\n" +
+	"\x05taken\x18\x18 \x01(\x03R\x05taken\"\x1a\n" +
+	"\x04Exit\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\"v\n" +
 	"\n" +
-	"StreamDown\"Q\n" +
+	"StreamDown\x12\x12\n" +
+	"\x04data\x18\x14 \x01(\fR\x04data\x12\x10\n" +
+	"\x03end\x18\x15 \x01(\bR\x03end\x12,\n" +
+	"\x04size\x18\x16 \x01(\v2\x18.headway.session.v1.SizeR\x04size\x12\x14\n" +
+	"\x05taken\x18\x17 \x01(\x03R\x05taken\"4\n" +
+	"\x04Size\x12\x14\n" +
+	"\x05width\x18\x01 \x01(\rR\x05width\x12\x16\n" +
+	"\x06height\x18\x02 \x01(\rR\x06height\"Q\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
@@ -2006,7 +2420,7 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_runtime_session_session_proto_goTypes = []any{
 	(*Up)(nil),               // 0: headway.session.v1.Up
 	(*Hello)(nil),            // 1: headway.session.v1.Hello
@@ -2026,14 +2440,18 @@ var file_runtime_session_session_proto_goTypes = []any{
 	(*ObjectName)(nil),       // 15: headway.session.v1.ObjectName
 	(*Synced)(nil),           // 16: headway.session.v1.Synced
 	(*Open)(nil),             // 17: headway.session.v1.Open
-	(*PathRequest)(nil),      // 18: headway.session.v1.PathRequest
-	(*LogRequest)(nil),       // 19: headway.session.v1.LogRequest
-	(*Stored)(nil),           // 20: headway.session.v1.Stored
-	(*Refused)(nil),          // 21: headway.session.v1.Refused
-	(*StreamUp)(nil),         // 22: headway.session.v1.StreamUp
-	(*StreamDown)(nil),       // 23: headway.session.v1.StreamDown
-	(*JoinRequest)(nil),      // 24: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil),     // 25: headway.session.v1.JoinResponse
+	(*DialRequest)(nil),      // 18: headway.session.v1.DialRequest
+	(*ExecRequest)(nil),      // 19: headway.session.v1.ExecRequest
+	(*PathRequest)(nil),      // 20: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 21: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 22: headway.session.v1.Stored
+	(*Refused)(nil),          // 23: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 24: headway.session.v1.StreamUp
+	(*Exit)(nil),             // 25: headway.session.v1.Exit
+	(*StreamDown)(nil),       // 26: headway.session.v1.StreamDown
+	(*Size)(nil),             // 27: headway.session.v1.Size
+	(*JoinRequest)(nil),      // 28: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 29: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
@@ -2049,24 +2467,28 @@ var file_runtime_session_session_proto_depIdxs = []int32{
 	15, // 10: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
 	16, // 11: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
 	17, // 12: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	20, // 13: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	21, // 14: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	22, // 13: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	23, // 14: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
 	12, // 15: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
 	13, // 16: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
 	14, // 17: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
-	19, // 18: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	18, // 19: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	0,  // 20: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	22, // 21: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	24, // 22: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	8,  // 23: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	23, // 24: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	25, // 25: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	23, // [23:26] is the sub-list for method output_type
-	20, // [20:23] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	21, // 18: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	20, // 19: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	18, // 20: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
+	19, // 21: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
+	25, // 22: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
+	27, // 23: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
+	0,  // 24: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	24, // 25: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	28, // 26: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	8,  // 27: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	26, // 28: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	29, // 29: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	27, // [27:30] is the sub-list for method output_type
+	24, // [24:27] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -2102,7 +2524,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,8 +35,9 @@ type NodeClient interface {
 	// Session is open for as long as the agent can hold it: assignments down,
 	// statuses and renewals up.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Up, Down], error)
-	// Stream carries the bytes of one log (later: exec, port-forward). The agent
-	// opens it when a Down.Open asks for it; the first message up names the id.
+	// Stream carries the bytes of a log, or both ways those of a connection into a pod
+	// or of a command in a container. The agent opens it when a Down.Open asks for it;
+	// the first message up names the id.
 	Stream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamUp, StreamDown], error)
 	// Join trades a single-use token for a certificate of the node's own key. It
 	// is the one call that needs no client certificate.
@@ -94,8 +95,9 @@ type NodeServer interface {
 	// Session is open for as long as the agent can hold it: assignments down,
 	// statuses and renewals up.
 	Session(grpc.BidiStreamingServer[Up, Down]) error
-	// Stream carries the bytes of one log (later: exec, port-forward). The agent
-	// opens it when a Down.Open asks for it; the first message up names the id.
+	// Stream carries the bytes of a log, or both ways those of a connection into a pod
+	// or of a command in a container. The agent opens it when a Down.Open asks for it;
+	// the first message up names the id.
 	Stream(grpc.BidiStreamingServer[StreamUp, StreamDown]) error
 	// Join trades a single-use token for a certificate of the node's own key. It
 	// is the one call that needs no client certificate.

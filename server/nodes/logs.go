@@ -29,8 +29,9 @@ type opened struct {
 	node    string
 	started chan struct{} // closed when the agent has opened it
 	out     *io.PipeWriter
-	gone    chan struct{} // closed when the reader has left
-	leave   func()        // closes gone, once
+	both    chan *session.Duplex // gets a stream that goes both ways; nil: it only comes
+	gone    chan struct{}        // closed when the reader has left
+	leave   func()               // closes gone, once
 }
 
 // Logs opens the log of one container of a pod, see open.
@@ -85,33 +86,44 @@ func (n *Nodes) Path(ctx context.Context, pod *corev1.Pod, namespace, service, p
 // not take waits on the node; it must be closed. ctx ends the reading too.
 func (n *Nodes) open(ctx context.Context, node string, what *session.Open) (io.ReadCloser, error) {
 	in, out := io.Pipe()
-	s := &opened{node: node, started: make(chan struct{}), out: out, gone: make(chan struct{})}
-	s.leave = sync.OnceFunc(func() { close(s.gone) })
-	id, err := n.ask(s, what)
-	if err != nil {
-		return nil, err
-	}
-	timer := time.NewTimer(openTimeout)
-	defer timer.Stop()
-	abandon := func() {
-		n.withdraw(id)
+	s := newOpened(node)
+	s.out = out
+	if err := n.begin(ctx, s, what); err != nil {
 		in.Close() // an agent that comes now is not kept waiting
-		s.leave()
-	}
-	select {
-	case <-s.started:
-	case <-ctx.Done():
-		abandon()
-		return nil, ctx.Err()
-	case <-timer.C:
-		abandon()
-		return nil, apierrors.NewTimeoutError(fmt.Sprintf("node %s did not answer in %s", s.node, openTimeout), 1)
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() {
 		in.CloseWithError(ctx.Err())
 		s.leave()
 	})
 	return &reader{PipeReader: in, stop: stop, leave: s.leave}, nil
+}
+
+func newOpened(node string) *opened {
+	s := &opened{node: node, started: make(chan struct{}), gone: make(chan struct{})}
+	s.leave = sync.OnceFunc(func() { close(s.gone) })
+	return s
+}
+
+// begin has the node's agent open a stream, and waits until it has.
+func (n *Nodes) begin(ctx context.Context, s *opened, what *session.Open) error {
+	id, err := n.ask(s, what)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(openTimeout)
+	defer timer.Stop()
+	select {
+	case <-s.started:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = apierrors.NewTimeoutError(fmt.Sprintf("node %s did not answer in %s", s.node, openTimeout), 1)
+	}
+	n.withdraw(id)
+	s.leave()
+	return err
 }
 
 // reader is the reader's end of a stream.
@@ -182,7 +194,13 @@ func (n *Nodes) Stream(stream grpc.BidiStreamingServer[session.StreamUp, session
 	// The end of the stream tells the agent that the reader has left, also when
 	// the log is silent; so copying, which ends with the stream, is not waited for.
 	done := make(chan error, 1)
-	go func() { done <- s.copy(stream, m) }()
+	if s.both != nil {
+		d := session.NewDuplex(session.ServerWire(stream))
+		s.both <- d
+		go func() { done <- s.move(d) }()
+	} else {
+		go func() { done <- s.copy(stream, m) }()
+	}
 	select {
 	case err := <-done:
 		return err

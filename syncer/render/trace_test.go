@@ -101,7 +101,7 @@ patches:
 		"merged into a document":   {"mid/kustomization.yaml", "- name: made\n  literals: [a=b]", "- name: two\n  behavior: merge\n  literals: [a/c=b]", "mid/kustomization.yaml:5:3: data[a/c]: Invalid value"},
 		"generated, name":          {"mid/kustomization.yaml", "name: made", "name: Made", `mid/kustomization.yaml:5:3: metadata.name: Invalid value`},
 		"wrong kind in a resource": {"base/web.yaml", "kind: Deployment", "kind: Deploymet", "base/web.yaml:2:1: kind: no matches for kind"},
-		"unsupported in a patch":   {"extra/patch.yaml", "        ports:", "        lifecycle: {preStop: {exec: {command: [x]}}}\n        ports:", "extra/patch.yaml:11:21: spec.template.spec.containers[0].lifecycle.preStop: Forbidden"},
+		"unsupported in a patch":   {"extra/patch.yaml", "        ports:", "        lifecycle: {preStop: {tcpSocket: {port: 1}}}\n        ports:", "extra/patch.yaml:11:31: spec.template.spec.containers[0].lifecycle.preStop.tcpSocket: Forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := tree{}

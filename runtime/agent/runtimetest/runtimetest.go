@@ -33,6 +33,9 @@ type Machine struct {
 	Exit3    []string // the command that ends at once with exit code 3
 	Hello    []string // the command that writes "hello\n" and "world\n" and ends with 0
 	Burn     []string // the command that keeps one CPU busy and holds 32 MiB
+	Cat      []string // the command that writes what it reads, and when that ends "done\n" as an error and ends with 4
+	Size     []string // the command that writes the size of its terminal, "80x24\n", when it starts and whenever that changes
+	Serve    []string // the command that answers "hello\n" to whoever connects to the loopback address at port 8099
 }
 
 // patience is what a test waits for an event of the machine.
@@ -46,7 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) Machine) {
 	}{
 		{"sandbox", sandbox}, {"start", start}, {"exit", exit}, {"stop", stop}, {"grace", grace}, {"shorter grace", shorterGrace},
 		{"attempts", attempts}, {"logs", logs}, {"R8 adoption", adoption}, {"stopped sandbox", stoppedSandbox}, {"images", images},
-		{"nothing there", nothingThere}, {"usage", usage}, {"exec", execute},
+		{"nothing there", nothingThere}, {"usage", usage}, {"exec", execute}, {"exec with input", executeInput}, {"exec in a terminal", executeTerminal}, {"dial", dial},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

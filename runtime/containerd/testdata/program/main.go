@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -66,6 +68,33 @@ func main() {
 			}
 			os.Stdout.Write(b)
 		}
+	case "copy": // standard input, until it ends
+		_, _ = io.Copy(os.Stdout, os.Stdin)
+		fmt.Fprintln(os.Stderr, "done")
+		os.Exit(4)
+	case "size": // of the terminal, at each change
+		c := make(chan os.Signal, 8)
+		signal.Notify(c, syscall.SIGWINCH)
+		for {
+			size, err := unix.IoctlGetWinsize(1, unix.TIOCGWINSZ)
+			if err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+			fmt.Printf("%dx%d\n", size.Col, size.Row)
+			<-c
+		}
+	case "loopback": // answer at a port of the loopback address
+		l, err := net.Listen("tcp", "127.0.0.1:"+arg(2))
+		for err == nil {
+			var conn net.Conn
+			if conn, err = l.Accept(); err == nil {
+				fmt.Fprintln(conn, "hello")
+				err = conn.Close()
+			}
+		}
+		fmt.Println(err)
+		os.Exit(1)
 	case "links":
 		for _, path := range os.Args[2:] {
 			to, err := os.Readlink(path)

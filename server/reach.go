@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"headway.dev/headway/server/nodes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+)
+
+// PodReacher opens ways into pods over the sessions of their nodes.
+type PodReacher interface {
+	// Dial connects to a TCP port of a pod, on its address or inside its network.
+	Dial(ctx context.Context, pod *corev1.Pod, port uint16, inside bool) (net.Conn, error)
+	// Exec runs a command in a container until it ends or ctx does.
+	Exec(ctx context.Context, pod *corev1.Pod, c nodes.Command) (code int32, err error)
+}
+
+// ways is what the ways into pods share.
+type ways struct {
+	server *Server
+	store  *genericregistry.Store // of pods
+	scheme *runtime.Scheme
+}
+
+// Destroy implements rest.Storage; the registries own their stores.
+func (w ways) Destroy() {}
+
+// pod reads a pod that can be reached.
+func (w ways) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	obj, err := w.store.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{}
+	if err := w.scheme.Convert(obj, pod, nil); err != nil {
+		return nil, fmt.Errorf("convert pod %s: %w", name, err)
+	}
+	return pod, w.reachable(pod)
+}
+
+func (w ways) reachable(pod *corev1.Pod) error {
+	switch {
+	case pod.Spec.NodeName == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has no node yet: see kubectl describe pod %s", pod.Name, pod.Name))
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: it is %s", pod.Name, pod.Status.Phase))
+	case w.server.cfg.Pods == nil:
+		return apierrors.NewServiceUnavailable("this server has no sessions with nodes, ask another one")
+	}
+	return nil
+}
+
+// told logs who goes into a pod, as one line; never what for, which may be secret (R14).
+func (w ways) told(ctx context.Context, what string, pod *corev1.Pod, more ...any) {
+	who := ""
+	if u, ok := apirequest.UserFrom(ctx); ok {
+		who = u.GetName()
+	}
+	w.server.cfg.Log.InfoContext(ctx, what, append([]any{"user", who, "pod", pod.Namespace + "/" + pod.Name}, more...)...)
+}
+
+// upgrade serves a request that turns its connection into something else; serve gets
+// a context that ends with the connection.
+func upgrade(serve func(ctx context.Context, w http.ResponseWriter, r *http.Request)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		serve(ctx, leaving{ResponseWriter: w, ctx: ctx, gone: cancel}, r.WithContext(ctx))
+	})
+}
+
+var errOptions = errors.New("the options are of another kind")
