@@ -253,8 +253,10 @@ func (n *node) speak(l *link) {
 	}
 }
 
+// send leaves a message to the connection, which keeps it while nothing passes, as
+// TCP does: it is lost with the session and not before.
 func (n *node) send(l *link, m *session.Up) {
-	if !n.cut && !l.serverGone {
+	if !l.serverGone {
 		l.up = append(l.up, m)
 	}
 }
