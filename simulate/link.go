@@ -122,7 +122,7 @@ func (l *link) serverReady(now time.Time, out []choice) []choice {
 	if err := l.seat.Err(); err != nil {
 		return append(out, choice{who, func() { l.dropServer(err.Error()) }})
 	}
-	if len(l.up) > 0 {
+	if len(l.up) > 0 && !l.node.cut {
 		add(func() error {
 			m := l.up[0]
 			l.up = l.up[1:]
