@@ -144,7 +144,7 @@ func serveWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request,
 	if err != nil {
 		return fmt.Errorf("answer a WebSocket: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // the client has left, or is told by it
+	defer func() { _ = conn.Close() }()                              // the client has left, or is told by it
 	if _, err := streams[wire.StreamStdOut].Write(nil); err != nil { // tells that it can begin
 		return err
 	}
