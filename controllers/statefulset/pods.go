@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strconv"
 
 	"headway.dev/headway/internal/podset"
@@ -149,10 +150,15 @@ func (d *decision) remove(s *slot, reason string) {
 
 // condemn deletes what is too many, and says whether the plan may go on to the
 // update. With OrderedReady the highest ordinal goes first, and is gone before the
-// next goes.
+// next goes; and scaling down halts while it and one below it are not available, as
+// Kubernetes documents. Pods of a revision that the set has left behind hold
+// nothing up: what is stuck must not block its fix (R13).
 func (d *decision) condemn() bool {
 	for _, s := range d.condemned {
 		d.ownClaims(s, true)
+		if d.ordered && !d.available(s) && s != d.lowestUnavailable() && revisionOf(s.pod) == d.update.To.Name {
+			return false
+		}
 		if s.pod.DeletionTimestamp == nil {
 			d.remove(s, "too many replicas")
 		}
@@ -161,6 +167,17 @@ func (d *decision) condemn() bool {
 		}
 	}
 	return true
+}
+
+// lowestUnavailable is the first of the pods that are too many which is not available;
+// nil: all are.
+func (d *decision) lowestUnavailable() *slot {
+	for _, s := range slices.Backward(d.condemned) {
+		if !d.available(s) {
+			return s
+		}
+	}
+	return nil
 }
 
 // roll replaces pods of another revision, the highest ordinal first, down to the

@@ -112,17 +112,6 @@ func TestScalingDownWaitsForThePredecessors(t *testing.T) {
 	w.see("0:a 1:a 2:a-")
 }
 
-// Two pods that are too many and not ready do not hold each other back.
-func TestScalingDownOfBrokenPodsGoesOn(t *testing.T) {
-	w := rolledOut(t, 3)
-	w.run(w.pod(1), false)
-	w.run(w.pod(2), false)
-	w.change(replicas(1))
-	w.see("0:a 1:a! 2:a-")
-	w.isGone(2)
-	w.see("0:a 1:a-")
-}
-
 // "Parallel pod management: launch or terminate all Pods in parallel, and not wait
 // for Pods to become Running and Ready or completely terminated."
 func TestParallelPodsAreMadeAndEndedTogether(t *testing.T) {
@@ -336,4 +325,42 @@ func TestSteadyStateIsSilent(t *testing.T) {
 	if names := fmt.Sprint(len(w.revisions())); names != "1" {
 		t.Errorf("%s revisions", names)
 	}
+}
+
+// "Before a scaling operation is applied to a Pod, all of its predecessors must be
+// Running and Ready": https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#deployment-and-scaling-guarantees
+func TestScalingDownHaltsWhileAPredecessorIsNotReady(t *testing.T) {
+	w := rolledOut(t, 3)
+	for n := range 3 {
+		w.run(w.pod(n), false)
+	}
+	w.change(replicas(0))
+	w.see("0:a! 1:a! 2:a!")
+	w.ready(0)
+	w.see("0:a 1:a! 2:a!")
+	w.ready(1) // 2 alone is not ready: nothing is below it that could suffer
+	if p := w.pod(2); p.DeletionTimestamp == nil {
+		t.Fatalf("pods are %s, want 2 to go", w.picture())
+	}
+	w.isGone(2)
+	if p := w.pod(1); p.DeletionTimestamp == nil {
+		t.Fatalf("pods are %s, want 1 to go", w.picture())
+	}
+}
+
+// R13: pods that the set has left behind hold up no scaling down.
+func TestR13_ScalingDownPassesPodsOfABadRevision(t *testing.T) {
+	w := rolledOut(t, 3)
+	for n := range 3 {
+		w.run(w.pod(n), false)
+	}
+	w.change(replicas(1), image("hello:2"))
+	w.isGone(0) // the one that stays is replaced first
+	w.ready(0)
+	if p := w.pod(2); p.DeletionTimestamp == nil {
+		t.Fatalf("pods are %s, want 2 to go", w.picture())
+	}
+	w.isGone(2)
+	w.isGone(1)
+	w.see("0:hello:2")
 }
