@@ -99,7 +99,7 @@ func TestQuiet(t *testing.T) {
 
 // TestSimulate runs the same seeds every time.
 func TestSimulate(t *testing.T) {
-	n := uint64(100)
+	n := uint64(200)
 	if testing.Short() {
 		n = 10
 	}
