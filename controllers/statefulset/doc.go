@@ -25,9 +25,9 @@
 // Where a rollout would be stuck for ever in Kubernetes, this one goes on (R13,
 // kubernetes/kubernetes#67250): a pod that is not ready and of a revision that is
 // neither the last good nor the newest one is replaced at once; one of the last good
-// revision when no pod of the newest is on its way, as many at a time as
-// maxUnavailable. Neither makes anything unavailable that is not so already. And of
-// pods that are too many, one that is not ready does not hold back another.
+// revision after a minute, when no pod of the newest is on its way, as many at a time
+// as maxUnavailable. Neither makes anything unavailable that is not so already. And
+// of pods that are too many, one of a past revision holds back no other.
 //
 // Content that the template refers to (D13) is recorded on the revision: see
 // podset.ChooseRevision.

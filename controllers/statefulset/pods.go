@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"headway.dev/headway/internal/podset"
 	appsv1 "k8s.io/api/apps/v1"
@@ -231,6 +232,10 @@ func (d *decision) old() []*slot {
 	return out
 }
 
+// patience is how long a pod of the last good revision may be not ready before an
+// update replaces it: what passes by itself halts the update, as in Kubernetes.
+const patience = time.Minute
+
 // replaceStuck deletes pods that are not ready and that the update would replace
 // anyway, where it would wait for them for ever: see the package's comment.
 func (d *decision) replaceStuck() {
@@ -248,10 +253,15 @@ func (d *decision) replaceStuck() {
 		return
 	}
 	for _, s := range d.old() {
-		if !d.ready(s) && moving < d.budget {
-			d.remove(s, "it is not ready, and of another revision")
-			moving++
+		if d.ready(s) || moving >= d.budget {
+			continue
 		}
+		if left := patience - d.now.Sub(podset.UnreadySince(s.pod)); left > 0 {
+			d.sooner(left, "a pod of the last good revision may get ready again")
+			continue
+		}
+		d.remove(s, "it is not ready, and of another revision")
+		moving++
 	}
 }
 

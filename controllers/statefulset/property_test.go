@@ -259,6 +259,10 @@ func TestR13_TheNextRevisionIsNeverBlocked(t *testing.T) {
 		}
 		w.change(image("good"))
 		w.work()
+		for range *set.Spec.Replicas { // each pod of the last good revision may be waited for
+			w.later(patience)
+			w.work()
+		}
 		live := w.set()
 		if st, want := live.Status, *live.Spec.Replicas; st.UpdatedReplicas != want || st.AvailableReplicas != want || st.Replicas != want {
 			rt.Fatalf("it is stuck: status %+v, pods %s", st, w.picture())

@@ -355,6 +355,7 @@ func TestR13_ScalingDownPassesPodsOfABadRevision(t *testing.T) {
 		w.run(w.pod(n), false)
 	}
 	w.change(replicas(1), image("hello:2"))
+	w.later(patience)
 	w.isGone(0) // the one that stays is replaced first
 	w.ready(0)
 	if p := w.pod(2); p.DeletionTimestamp == nil {

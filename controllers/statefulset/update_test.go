@@ -146,9 +146,11 @@ func TestAStuckFirstRevisionIsReplacedByTheNext(t *testing.T) {
 	w.create(db(3, image("bad1")))
 	w.work()
 	w.see("0:bad1!")
+	w.later(patience)
 	w.change(image("bad2"))
 	w.work()
 	w.see("0:bad2!")
+	w.later(patience)
 	w.change(image("c"))
 	w.work()
 	w.see("0:c 1:c 2:c")
@@ -171,6 +173,10 @@ func TestABrokenPodOfTheLastGoodRevision(t *testing.T) {
 	w := rolledOut(t, 3)
 	w.run(w.pod(0), false)
 	w.change(image("b"))
+	w.see("0:a! 1:a 2:a") // it may get ready again
+	w.later(patience - time.Second)
+	w.see("0:a! 1:a 2:a")
+	w.later(time.Second)
 	w.see("0:a- 1:a 2:a") // what is not available goes first: the update costs nothing
 	w.work()
 	w.see("0:b 1:b 2:b")

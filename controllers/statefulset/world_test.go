@@ -342,3 +342,10 @@ func rolledOut(t *testing.T, n int32, changes ...func(*appsv1.StatefulSet)) *wor
 	w.work()
 	return w
 }
+
+// later lets time pass, and the controller work.
+func (w *world) later(d time.Duration) {
+	w.Helper()
+	w.now = w.now.Add(d)
+	w.settle()
+}

@@ -70,6 +70,14 @@ func readySince(p *corev1.Pod) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// UnreadySince is when a pod that is not ready was ready last, or when it was made.
+func UnreadySince(p *corev1.Pod) time.Time {
+	if since, ready := readySince(p); !ready && !since.IsZero() {
+		return since
+	}
+	return p.CreationTimestamp.Time
+}
+
 // Available says whether the pod has been ready for minReadySeconds. When it is
 // ready but not for long enough, wait is the time that is left.
 func Available(p *corev1.Pod, minReadySeconds int32, now time.Time) (ok bool, wait time.Duration) {
