@@ -45,7 +45,7 @@ func decide(o observed) (p plan) {
 		p.why = "PodGC: node no longer exists"
 		for _, pod := range o.pods {
 			switch {
-			case !o.lease || podset.Terminal(pod):
+			case !o.lease || podset.Ended(pod):
 				p.remove = append(p.remove, pod)
 			case pod.DeletionTimestamp == nil:
 				p.mark = append(p.mark, pod)
@@ -125,7 +125,7 @@ const (
 func planEnded(objects []api.Object) (remove []*corev1.Pod, wait time.Duration) {
 	var ended []*corev1.Pod
 	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok && podset.Terminal(pod) && len(pod.Finalizers) == 0 {
+		if pod, ok := obj.(*corev1.Pod); ok && podset.Ended(pod) && len(pod.Finalizers) == 0 {
 			ended = append(ended, pod)
 		}
 	}

@@ -102,7 +102,10 @@ func TestPodsThatEndedAreBounded(t *testing.T) {
 	young := pod("evicted", ended)
 	young.CreationTimestamp, young.Status.Reason = metav1.NewTime(noon), "Evicted"
 	held := pod("held", ended, tracked)
-	remove, wait := planEnded(append(pods, young, held))
+	stops := pod("stops", ended) // R10: Failed, and its containers are still stopping
+	stops.CreationTimestamp, stops.Status.Reason = metav1.NewTime(noon), "Evicted"
+	stops.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	remove, wait := planEnded(append(pods, young, held, stops))
 	if got, want := names(remove), fmt.Sprintf("evicted p%d p%d", maxEnded+1, maxEnded); got != want || wait != sweepSoonest {
 		t.Errorf("%s go, next in %v; want %s", got, wait, want)
 	}

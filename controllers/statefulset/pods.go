@@ -157,7 +157,7 @@ func (d *decision) remove(s *slot, reason string) {
 func (d *decision) condemn() bool {
 	for _, s := range d.condemned {
 		d.ownClaims(s, true)
-		if d.ordered && !d.available(s) && s != d.lowestUnavailable() && revisionOf(s.pod) == d.update.To.Name {
+		if d.ordered && !d.available(s) && s != d.lowestUnavailable() && (!d.rolling() || revisionOf(s.pod) == d.revisionFor(s.ordinal)) {
 			return false
 		}
 		if s.pod.DeletionTimestamp == nil {

@@ -365,3 +365,14 @@ func TestR13_ScalingDownPassesPodsOfABadRevision(t *testing.T) {
 	w.isGone(1)
 	w.see("0:hello:2")
 }
+
+// What has a revision of its own for good, under OnDelete, halts it all the same.
+func TestScalingDownHaltsUnderOnDelete(t *testing.T) {
+	w := rolledOut(t, 3, onDelete)
+	w.change(image("hello:2"))
+	for n := range 3 {
+		w.run(w.pod(n), false)
+	}
+	w.change(replicas(0))
+	w.see("0:a! 1:a! 2:a!")
+}

@@ -131,7 +131,7 @@ func (o observed) container(c *corev1.Container, now time.Time, ending, isInit, 
 	switch cur.Phase {
 	case Running:
 		h := o.health(c, cur)
-		if !h.greeted {
+		if !h.greeted && !ending { // of one that ends it counts that it runs (R10)
 			out.State.Waiting = waiting()
 			return out
 		}

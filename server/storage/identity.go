@@ -47,19 +47,20 @@ func graced(current, next api.Object) {
 }
 
 // kept ends a deletion of what keeps its name: the request was granted as far as it
-// could be, and its sender is told.
-func (a *attempt) kept(ctx context.Context) (bool, error) {
+// could be, and its sender is told. changed: the object is another than the request
+// was held against, and has to be looked at again.
+func (a *attempt) kept(ctx context.Context) (kept, changed bool, err error) {
 	if _, yes := keeps(a.current); !yes {
-		return false, nil
+		return false, false, nil
 	}
 	if !a.fresh {
-		if _, err := a.reread(ctx); err != nil || a.current == nil {
-			return false, err
+		if changed, err := a.reread(ctx); changed || err != nil {
+			return false, changed, err
 		}
 	}
 	why, yes := keeps(a.current)
 	if yes {
 		warning.AddWarning(ctx, "", why)
 	}
-	return yes, nil
+	return yes, false, nil
 }

@@ -221,11 +221,11 @@ func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, pr
 			}
 			continue
 		}
-		kept, err := a.kept(ctx)
+		kept, changed, err := a.kept(ctx)
 		switch {
 		case err != nil:
 			return err
-		case a.current == nil:
+		case changed:
 			continue
 		case kept:
 			return s.codec.decode(copyOf(a.current), out)
