@@ -61,7 +61,7 @@ func ParseKeyring(text []byte, old bool) (Keyring, error) {
 	for registry, e := range file.Auths {
 		c := Credential{Registry: registryOf(registry), Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken}
 		if e.Auth != "" {
-			pair, err := base64.StdEncoding.DecodeString(strings.TrimRight(e.Auth, "\x00"))
+			pair, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(e.Auth, "=\x00"))
 			if err != nil {
 				return nil, fmt.Errorf("auth of %s is not base64", registry)
 			}

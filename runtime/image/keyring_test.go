@@ -57,6 +57,9 @@ func TestParseKeyring(t *testing.T) {
 	if err != nil || len(ring) != 3 || ring[0] != want[0] || ring[1] != want[1] || ring[2] != want[2] {
 		t.Errorf("%d credentials, %v", len(ring), err)
 	}
+	if ring, err := ParseKeyring([]byte(`{"auths":{"a.example":{"auth":"`+strings.TrimRight(auth, "=")+`"}}}`), false); err != nil || ring[0].Password != "se:cret" {
+		t.Errorf("without padding: %v", err)
+	}
 	if ring, err := ParseKeyring([]byte(`{"a.example":{"auth":"`+auth+`"}}`), true); err != nil || len(ring) != 1 {
 		t.Errorf("the old form: %d, %v", len(ring), err)
 	}
