@@ -60,10 +60,12 @@ func (s *Syncer) ofAutoscaler(e store.Event) []reconcile.Key {
 	return []reconcile.Key{s.key}
 }
 
-// withoutReplicas is a manifest that leaves the replicas as they are.
-func withoutReplicas(m *api.Manifest) *api.Manifest {
+// withoutReplicas is the manifest of an autoscaled object, which leaves its replicas as
+// they are. Zero of them, declared or live, is no autoscaler's doing but switches it
+// off: then the manifest counts.
+func withoutReplicas(m *api.Manifest, live api.Object) *api.Manifest {
 	spec, ok := m.Declared["spec"].(map[string]any)
-	if _, declared := spec["replicas"]; !ok || !declared {
+	if _, declared := spec["replicas"]; !ok || !declared || isOff(m.Object) || live != nil && isOff(live) {
 		return m
 	}
 	spec = maps.Clone(spec)
@@ -74,10 +76,15 @@ func withoutReplicas(m *api.Manifest) *api.Manifest {
 	return &out
 }
 
+func isOff(obj api.Object) bool {
+	scale, err := api.ScaleOf(obj)
+	return err == nil && scale.Replicas == 0
+}
+
 // likeDeclared is a live object with the declared replicas in the place of those that
 // an autoscaler has set: what is told of its drift says nothing of them.
 func likeDeclared(m *api.Manifest, live api.Object) api.Object {
-	if live == nil || withoutReplicas(m) == m {
+	if live == nil || withoutReplicas(m, live) == m {
 		return live
 	}
 	scale, err := api.ScaleOf(m.Object)
@@ -100,7 +107,7 @@ func checkAutoscaled(c *scene, f *findings) {
 	}
 	for key, by := range c.autoscaled {
 		m := c.desired.manifest(key)
-		if m == nil || withoutReplicas(m) == m || !changed[key] && !changed[by] {
+		if m == nil || withoutReplicas(m, nil) == m || !changed[key] && !changed[by] {
 			continue
 		}
 		who := titleOf(by)

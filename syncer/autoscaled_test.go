@@ -53,7 +53,7 @@ func TestD6_AutoscaledReplicasAreNoDrift(t *testing.T) {
 	w.by("eve", "deployments", "default", "web", func(o api.Object) {
 		d := o.(*appsv1.Deployment)
 		d.Spec.Template.Spec.Containers[0].Image = "evil:1"
-		d.Spec.Replicas = new(int32)
+		d.Spec.Replicas = new(int32(9))
 	})
 	w.settle()
 	r := w.record("deployments", "default", "web")
@@ -63,11 +63,36 @@ func TestD6_AutoscaledReplicasAreNoDrift(t *testing.T) {
 	if !strings.Contains(string(r.Live), `"replicas":3`) || !strings.Contains(string(r.Live), "evil:1") {
 		t.Errorf("what the live ref is made of: %s", r.Live)
 	}
-	if d := w.get("deployments", "default", "web").(*appsv1.Deployment); d.Spec.Template.Spec.Containers[0].Image != "web:3" || *d.Spec.Replicas != 0 {
+	if d := w.get("deployments", "default", "web").(*appsv1.Deployment); d.Spec.Template.Spec.Containers[0].Image != "web:3" || *d.Spec.Replicas != 9 {
 		t.Errorf("healed to %s with %d replicas", d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas)
 	}
 	if c := w.s.besideLive(w.s.desired); len(c) != 0 {
 		t.Errorf("headway diff shows %+v", c)
+	}
+}
+
+// Zero replicas switch an autoscaler off, and it sets them never: a hand that does is
+// drift, and a commit that does is applied, as is the one that takes it back.
+func TestD6_ZeroIsNoAutoscalersDoing(t *testing.T) {
+	w := newWorld(t)
+	files := func(manifest string) map[string]string {
+		return map[string]string{"app.yaml": manifest, "hpa.yaml": autoscaler}
+	}
+	w.push(w.repo.add("c1", "", files(app)))
+	w.scaled(7)
+	w.by("eve", "deployments", "default", "web", func(o api.Object) { o.(*appsv1.Deployment).Spec.Replicas = new(int32) })
+	w.settle()
+	if r := w.record("deployments", "default", "web"); w.replicas() != 3 || r == nil || r.Fields[0].Path != "spec.replicas" {
+		t.Fatalf("%d replicas, drift %+v", w.replicas(), r)
+	}
+	w.scaled(7)
+	w.push(w.repo.add("c2", w.status().Applied, files(edit(app, "replicas: 3", "replicas: 0"))))
+	if w.replicas() != 0 {
+		t.Fatalf("%d replicas after a commit that says none", w.replicas())
+	}
+	w.push(w.repo.add("c3", w.status().Applied, files(app)))
+	if w.replicas() != 3 {
+		t.Fatalf("%d replicas after a commit that says three again", w.replicas())
 	}
 }
 

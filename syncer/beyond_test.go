@@ -30,6 +30,13 @@ func levelled(mode, level string) string {
 	return "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {pod-security.kubernetes.io/" + mode + ": " + level + "}}\n"
 }
 
+// labelTeam gives the live namespace a level that no manifest declares.
+func labelTeam(w *world) {
+	ns := w.get("namespaces", "", "team").DeepCopyObject().(*corev1.Namespace)
+	ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}
+	w.write(store.Update, ns)
+}
+
 // podFile is a pod in it.
 func podFile(spec string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: team}\nspec: {" + spec + "containers: [{name: app, image: \"app:1\"}]}\n"
@@ -124,6 +131,8 @@ func TestEveryRule(t *testing.T) {
 			`p.yaml:4:1: spec: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`},
 		{ruleSecurity, judged{before: map[string]string{"n.yaml": namespaceFile("team"), "web.yaml": inTeam}, after: map[string]string{"n.yaml": levelled("enforce", "restricted"), "web.yaml": inTeam}},
 			`web.yaml:9:5: spec.template.spec: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "web"`},
+		{ruleSecurity, judged{before: map[string]string{"n.yaml": namespaceFile("team")}, after: map[string]string{"n.yaml": namespaceFile("team"), "p.yaml": podFile("hostNetwork: true, ")}, edit: labelTeam},
+			`p.yaml:4:1: spec: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`},
 		{ruleSecurityWarned, judged{before: base, after: map[string]string{"n.yaml": levelled("warn", "restricted"), "web.yaml": inTeam}},
 			`web.yaml:9:5: spec.template.spec: violates PodSecurity "restricted:latest"`},
 		{rulePullSecret, judged{before: base, after: map[string]string{"web.yaml": with("      imagePullSecrets: [{name: hub}]\n")}}, "web.yaml:15:27: spec.template.spec.imagePullSecrets[0].name: Secret default/hub is neither"},

@@ -179,7 +179,7 @@ func (s *Syncer) besideLive(d *desired) []beside {
 		default:
 			base, told := known.manifest(key), m
 			if _, scaled := autoscaled[key]; scaled {
-				told = withoutReplicas(m)
+				told = withoutReplicas(m, live)
 			}
 			want, changed, err := merge(base, told, live)
 			if err != nil {

@@ -227,7 +227,7 @@ func (p *planner) update(m *api.Manifest, key store.Key, live api.Object) {
 	}
 	want := m
 	if _, scaled := p.Autoscaled[key]; scaled {
-		want = withoutReplicas(m)
+		want = withoutReplicas(m, live)
 	}
 	keep := !same && p.Report != nil && p.Report(m.Path)
 	out, changed, err := mergeKeeping(base, want, live, keep)

@@ -41,13 +41,22 @@ func checkSecurity(c *scene, f *findings) error {
 	return nil
 }
 
-// namespace is the one that a commit declares, or a live one; nil: neither.
+// namespace is the one that there will be, with the labels that nobody declares, too;
+// nil: none.
 func (c *scene) namespace(name string) *corev1.Namespace {
 	key := store.Key{GroupResource: api.Namespaces(), Name: name}
+	for _, s := range c.steps {
+		if s.Key == key && (s.Verb == Create || s.Verb == Update) {
+			ns, _ := s.Op.Object.(*corev1.Namespace)
+			return ns
+		}
+	}
+	if ns, ok := c.live.Get(key).(*corev1.Namespace); ok {
+		return ns
+	}
 	if m := c.desired.manifest(key); m != nil {
 		ns, _ := m.Object.(*corev1.Namespace)
 		return ns
 	}
-	ns, _ := c.live.Get(key).(*corev1.Namespace)
-	return ns
+	return nil
 }
