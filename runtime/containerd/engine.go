@@ -99,12 +99,18 @@ func (e *engine) forget(ref string) {
 	delete(e.cache, ref)
 }
 
+// longestConfig bounds an image's configuration, in bytes.
+const longestConfig = 8 << 20
+
 // read reads an image's configuration and unpacks it where it is not yet.
 func (e *engine) read(ctx context.Context, stored images.Image) (image.Image, error) {
 	i := client.NewImage(e.client, stored)
 	desc, err := i.Config(ctx)
 	if err != nil {
 		return image.Image{}, fmt.Errorf("read manifest of %s: %w", stored.Name, err)
+	}
+	if desc.Size > longestConfig {
+		return image.Image{}, fmt.Errorf("configuration of %s has %d bytes: at most %d are read", stored.Name, desc.Size, longestConfig)
 	}
 	data, err := content.ReadBlob(ctx, i.ContentStore(), desc)
 	if err != nil {
