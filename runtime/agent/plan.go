@@ -120,7 +120,11 @@ func leave(o observed, now time.Time) decision {
 // finish ends what is left of a pod that has succeeded or failed; its dead
 // containers stay for their logs.
 func finish(o observed, now time.Time) decision {
-	if d, done := stopAll(o, now, graceOf(o.pod), "the pod has ended"); !done {
+	grace := graceOf(o.pod)
+	if o.record.last.Reason == evicted { // what fills the node's disk is not waited for
+		grace = min(grace, time.Second)
+	}
+	if d, done := stopAll(o, now, grace, "the pod has ended"); !done {
 		return d
 	}
 	if o.sandbox == nil || !o.sandbox.Ready {

@@ -25,6 +25,7 @@ type watch struct {
 	watched
 	e    *entry
 	item *probe.Item[*watch]
+	cut  func() // ends the check that is under way; nil: none is
 }
 
 // watched is what a watch is of.
@@ -39,6 +40,7 @@ type watched struct {
 const (
 	defaultProbes   = 200
 	defaultCommands = 8
+	slowProbe       = 10 * time.Second // from then on a check keeps no other waiting
 )
 
 // probed lists what is to be asked of a pod's containers now: as long as one has not
@@ -84,6 +86,9 @@ func (a *Agent) watchOver(e *entry, now time.Time) {
 			return false
 		}
 		a.probes.schedule.Remove(w.item)
+		if w.cut != nil {
+			w.cut()
+		}
 		return true
 	})
 	for _, of := range wanted {
@@ -172,12 +177,22 @@ func (a *Agent) NextProbe() time.Time {
 // check asks once and takes in the answer.
 func (a *Agent) check(ctx context.Context, it *probe.Item[*watch]) {
 	w := it.Value
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
 	a.mu.Lock()
+	w.cut = cut
 	e := w.e
 	pod, ip := e.pod, first(e.observed(a.hostIPs()).addresses())
 	a.mu.Unlock()
 	c := containerNamed(pod, w.container)
 	p := w.kind.Of(c)
+	slow := time.AfterFunc(slowProbe, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.probes.schedule.Yield(it)
+		a.probes.stir()
+	})
+	defer slow.Stop()
 	answer := probe.Answer{Message: "the pod has no address"}
 	if ip != "" || p.Exec != nil {
 		answer = a.cfg.Probe(ctx, probe.Request{
@@ -186,6 +201,8 @@ func (a *Agent) check(ctx context.Context, it *probe.Item[*watch]) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	w.cut = nil
+	slow.Stop()
 	now := a.cfg.Now()
 	wanted := a.probes.schedule.Done(it, periodOf(p), now)
 	a.probes.stir()

@@ -263,6 +263,7 @@ func (a *Agent) overfull(uid types.UID, name string) {
 		e.told = false
 		a.save(e)
 		a.event(e.pod, "", corev1.EventTypeWarning, evicted, message, a.cfg.Now())
+		e.interrupt() // a hook, or a pull, that would hold the end up
 		a.wake(e)
 		return
 	}

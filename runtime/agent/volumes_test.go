@@ -336,6 +336,31 @@ func TestSizeLimitEvicts(t *testing.T) {
 	})
 }
 
+// R10: a container whose postStart hook is not over runs, and an evicted pod with such
+// a one has not ended. The hook does not hold the end up, nor does a long grace.
+func TestR10_EvictedDuringAHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &diary{began: time.Now()}
+		s, machine, vols := newServer(t), commanded(d, func(agent.ContainerSpec) fake.Program { return fake.Program{Stubborn: true} }), newShelf()
+		vols.used = 1 << 30
+		limit := resource.MustParse("2Mi")
+		p := withVolume(pod("a"), "d", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}})
+		p.Spec.TerminationGracePeriodSeconds = new(int64(1 << 30))
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: command("take", "1000h")}
+		run(t, s, machine, t.TempDir(), vols.in)
+		s.assign(p)
+		for range 300 {
+			time.Sleep(100 * time.Millisecond)
+			if st := s.status(p); st.Phase == corev1.PodFailed && st.ContainerStatuses[0].State.Running == nil && len(ids(t, machine)) > 0 {
+				t.Fatalf("told as stopped while it runs: %+v", st)
+			}
+		}
+		if st := s.status(p); st.Reason != "Evicted" || st.ContainerStatuses[0].State.Terminated == nil || len(ids(t, machine)) != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
 // An agent that is not given Volumes says so, and does not run a pod without them.
 func TestNoVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

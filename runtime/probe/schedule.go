@@ -18,6 +18,8 @@ type Item[T any] struct {
 	lane  int
 	index int // in the heap; -1 when it is not there
 	gone  bool
+	// The check is under way and its room is others'.
+	yielded bool
 }
 
 type lane[T any] struct {
@@ -68,11 +70,23 @@ func (s *Schedule[T]) Take(now time.Time) *Item[T] {
 	return heap.Pop((*dues[T])(&first.heap)).(*Item[T])
 }
 
+// Yield gives its room to others while the check that Take took goes on: one that takes
+// long keeps nobody else's waiting.
+func (s *Schedule[T]) Yield(it *Item[T]) {
+	if it.index < 0 && !it.yielded {
+		it.yielded = true
+		s.lanes[it.lane].room++
+	}
+}
+
 // Done gives back what Take took. The probe is due again a period after it was, or,
 // when that is over, after now. False: it was removed meanwhile.
 func (s *Schedule[T]) Done(it *Item[T], period time.Duration, now time.Time) bool {
 	l := &s.lanes[it.lane]
-	l.room++
+	if !it.yielded {
+		l.room++
+	}
+	it.yielded = false
 	if it.gone {
 		return false
 	}
