@@ -97,7 +97,7 @@ func (e execution) ExecInContainer(ctx context.Context, _, _, container string, 
 	if errs != nil {
 		c.Stderr = errs
 	}
-	if tty {
+	if tty && resize != nil { // the oldest protocols have no sizes
 		sizes := make(chan *session.Size)
 		c.Sizes = sizes
 		go func() {

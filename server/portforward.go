@@ -105,7 +105,6 @@ func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, strea
 func tunneled(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, bool) {
 	upgrader := websocket.Upgrader{
 		Subprotocols: []string{wire.WebsocketsSPDYTunnelingPortForwardV1},
-		CheckOrigin:  func(*http.Request) bool { return true }, // who may is said by a certificate, not by a page
 	}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"headway.dev/headway/server/nodes"
 	corev1 "k8s.io/api/core/v1"
@@ -69,9 +71,16 @@ func (w ways) told(ctx context.Context, what string, pod *corev1.Pod, more ...an
 }
 
 // upgrade serves a request that turns its connection into something else; serve gets
-// a context that ends with the connection.
+// a context that ends with the connection. A browser would show its user's certificate
+// for any page, so a page of another origin is refused.
 func upgrade(serve func(ctx context.Context, w http.ResponseWriter, r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if page := r.Header.Get("Origin"); page != "" {
+			if from, err := url.Parse(page); err != nil || !strings.EqualFold(from.Host, r.Host) {
+				http.Error(w, "a page of another origin may not open this", http.StatusForbidden)
+				return
+			}
+		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		serve(ctx, leaving{ResponseWriter: w, ctx: ctx, gone: cancel}, r.WithContext(ctx))

@@ -104,7 +104,7 @@ func (d *Duplex) accept(m Message) error {
 		d.credit += int(m.Taken)
 		return nil
 	}
-	d.ahead += len(m.Data) + len(m.Stderr)
+	d.ahead += len(m.Data) + len(m.Stderr) + len(m.Error)
 	if d.ahead > Window || len(d.waiting) >= maxWaiting {
 		return errors.New("more was sent than is taken")
 	}

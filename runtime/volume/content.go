@@ -46,11 +46,12 @@ func writeContent(dir string, files map[string]File, group *int64, now time.Time
 		if err != nil {
 			return err
 		}
-		if err := fill(fresh, files, group); err != nil {
-			return err
+		err = fill(fresh, files, group)
+		if err == nil {
+			err = swap(dir, filepath.Base(fresh))
 		}
-		if err := swap(dir, filepath.Base(fresh)); err != nil {
-			return err
+		if err != nil { // a half of it would fill a full disk further at each try
+			return errors.Join(err, os.RemoveAll(fresh))
 		}
 		current = filepath.Base(fresh)
 	}

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,15 +85,16 @@ func SubPath(m *corev1.VolumeMount, expand func(string) (string, error)) (string
 			return "", err
 		}
 	}
+	said := cmp.Or(m.SubPathExpr, m.SubPath) // what a variable holds may be secret (R14)
 	switch {
 	case sub == "":
 		return "", nil
 	case path.IsAbs(sub):
-		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", said)
 	}
 	for name := range strings.SplitSeq(sub, "/") {
 		if name == ".." {
-			return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+			return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", said)
 		}
 	}
 	return sub, nil

@@ -255,6 +255,7 @@ func TestSubPath(t *testing.T) {
 		{corev1.VolumeMount{SubPathExpr: "/$(N)"}, "", "must not be an absolute path"},
 		{corev1.VolumeMount{SubPathExpr: "a/../$(N)"}, "", "must not contain '..'"},
 		{corev1.VolumeMount{SubPathExpr: "bad"}, "", "missing value"},
+		{corev1.VolumeMount{SubPathExpr: "$(N)/../x"}, "", "`$(N)/../x`"}, // what N holds may be secret (R14)
 	} {
 		got, err := SubPath(&tc.mount, expand)
 		if got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
