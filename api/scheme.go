@@ -12,9 +12,13 @@ import (
 	coordinationinstall "k8s.io/kubernetes/pkg/apis/coordination/install"
 	coreinstall "k8s.io/kubernetes/pkg/apis/core/install"
 	discoveryinstall "k8s.io/kubernetes/pkg/apis/discovery/install"
+	"k8s.io/kubernetes/pkg/capabilities"
 )
 
 var builtScheme = sync.OnceValue(func() *runtime.Scheme {
+	// Kubernetes' validation keeps it for the process: privileged containers may be
+	// asked for, by a manifest and by an API client. Admission decides who may.
+	capabilities.Setup(true, 0)
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	coreinstall.Install(s)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,6 @@ import (
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/apis/discovery"
 	discoveryvalidation "k8s.io/kubernetes/pkg/apis/discovery/validation"
-	"k8s.io/kubernetes/pkg/capabilities"
 )
 
 // Validate judges a new object, defaulted, as Kubernetes' API server does when
@@ -46,7 +44,6 @@ func Validate(obj Object) field.ErrorList {
 		expectHealthCheckPort(&svc.Spec)
 		obj = svc
 	}
-	allowPrivileged()
 	in, err := internal(obj)
 	if in == nil {
 		return err
@@ -76,7 +73,6 @@ func ValidateUpdate(obj, old Object) field.ErrorList {
 	if in == nil {
 		return err
 	}
-	allowPrivileged()
 	was, err := internal(old)
 	if was == nil {
 		return err
@@ -86,10 +82,6 @@ func ValidateUpdate(obj, old Object) field.ErrorList {
 	}
 	return append(errs, declarative(validateChange(in, was), obj, old)...)
 }
-
-// allowPrivileged tells Kubernetes' validation, which keeps it for the process,
-// that privileged containers may be declared: admission decides who may.
-var allowPrivileged = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
 
 // internal converts a v1 object to Kubernetes' internal form; nil without errors
 // for kinds of our own. The result shares memory with obj.

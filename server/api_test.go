@@ -179,6 +179,15 @@ func TestServerSideApply(t *testing.T) {
 	}
 }
 
+// The very first request may ask for a privileged container, as a manifest may.
+func TestPrivilegedPodsAreTaken(t *testing.T) {
+	f := start(t, 0, nil)
+	d := deployment("web", 1)
+	d.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	_, err := f.admin.AppsV1().Deployments("default").Create(t.Context(), d, metav1.CreateOptions{})
+	must(t, err)
+}
+
 func TestDryRunChangesNothing(t *testing.T) {
 	f := start(t, 0, nil)
 	ctx := t.Context()
