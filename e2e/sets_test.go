@@ -60,7 +60,7 @@ spec:
 }
 
 // A StatefulSet and a DaemonSet come from a push, keep their identities through a
-// rolling update by the next one, and a revision that never starts is replaced by
+// rolling update by the next one, and a revision that never gets ready is replaced by
 // its revert without hands (kubernetes/kubernetes#67250).
 func TestSets(t *testing.T) {
 	t.Parallel()
@@ -98,13 +98,13 @@ func TestSets(t *testing.T) {
 	contains(t, "kubectl rollout history", c.kubectl("rollout", "history", "statefulset/db"), "REVISION", "1", "2")
 	contains(t, "kubectl rollout status", c.kubectl("rollout", "status", "daemonset/web"), "successfully rolled out")
 
-	// A revision that cannot start, and its revert.
-	c.write(map[string]string{"db.yaml": strings.Replace(statefulSet("three"), "args: [serve]", "command: [/not-there]", 1)})
+	// A revision that never gets ready, and its revert.
+	c.write(map[string]string{"db.yaml": strings.Replace(statefulSet("three"), "args: [serve]", "args: [serve]\n        readinessProbe: {tcpSocket: {port: 1}}", 1)})
 	c.commit("three")
 	held := c.hold() // it follows the rollout until the next commit
 	eventually(t, "db-1 to be stuck", func() error {
 		s, p := get[appsv1.StatefulSet](c, "statefulset", "db"), get[corev1.Pod](c, "pod", "db-1")
-		if s.Status.UpdatedReplicas != 1 || s.Status.ReadyReplicas != 1 || p.Labels["controller-revision-hash"] != s.Status.UpdateRevision || len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].State.Waiting == nil {
+		if s.Status.UpdatedReplicas != 1 || s.Status.ReadyReplicas != 1 || p.Labels["controller-revision-hash"] != s.Status.UpdateRevision || len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].State.Running == nil {
 			return fmt.Errorf("status %+v, pod %+v", s.Status, p.Status)
 		}
 		return nil
