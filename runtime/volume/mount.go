@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -181,19 +182,21 @@ func openBeneath(root int, sub string) (int, error) {
 	return open(sub)
 }
 
-// makeIn makes a folder in one that is open.
+// makeIn makes a folder in one that is open, with its mode at once: what is killed
+// between two calls would leave one that nobody mends. So it is made by a thread whose
+// umask is its own, and which ends with it. The group's bit is inherited.
 func makeIn(parent int, name string, mode uint32) error {
-	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
-		return err
-	}
-	// chmod, since the process's umask took some of it; not through a link that took
-	// the folder's place.
-	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Fchmod(fd, mode)
+	made := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			unix.Umask(0)
+			err = unix.Mkdirat(parent, name, mode)
+		}
+		made <- err
+	}()
+	return <-made
 }
 
 // bind mounts what is open on target, anew if something is there.
