@@ -126,6 +126,31 @@ func TestPodsThatChangeDoNotHoldUpABatch(t *testing.T) {
 	}
 }
 
+// A pod that has failed, as one over its deadline does, has its room until its
+// containers have stopped.
+func TestR11_AFailedPodThatStillRunsHasItsRoom(t *testing.T) {
+	w := newWorld(t)
+	w.command("node n1 cpu=1")
+	w.command("pod late cpu=1")
+	w.run()
+	late := w.pod("late")
+	late.Status.Phase = corev1.PodFailed
+	late.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	w.commit(store.Update, late)
+	w.command("pod next cpu=1")
+	w.run()
+	if on := w.pod("next").Spec.NodeName; on != "" {
+		t.Fatalf("the next pod is on %s beside it", on)
+	}
+	late = w.pod("late")
+	late.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	w.commit(store.Update, late)
+	w.run()
+	if on := w.pod("next").Spec.NodeName; on != "n1" {
+		t.Errorf("the next pod is on %q when it has stopped", on)
+	}
+}
+
 // TestRun runs the loop and the store for real.
 func TestRun(t *testing.T) {
 	w := &world{t: t, st: storetest.Open(t)}

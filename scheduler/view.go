@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -302,7 +303,6 @@ func (v *view) own(pod *corev1.Pod) []string {
 	return nil
 }
 
-// ended says whether a pod needs nothing of its node any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
+// ended says whether a pod needs nothing of its node any more: one that has failed and
+// is still being stopped does (R11).
+func ended(pod *corev1.Pod) bool { return podset.Ended(pod) }
