@@ -42,15 +42,14 @@ type controller struct {
 	Config
 	events *event.Recorder
 
-	mu      sync.Mutex
-	recent  map[types.UID][]recommendation // of this leadership
-	fence   store.Fence                    // that recent is of
-	running map[types.UID]store.Key        // whose recent it is
+	mu     sync.Mutex
+	recent map[store.Key]remembrance // of this leadership; one that is gone is looked at once more, and forgotten
+	fence  store.Fence               // that recent is of
 }
 
 // New returns the controller's loop.
 func New(cfg Config) *reconcile.Loop {
-	c := &controller{Config: cfg, recent: map[types.UID][]recommendation{}, running: map[types.UID]store.Key{},
+	c := &controller{Config: cfg, recent: map[store.Key]remembrance{},
 		events: &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: "horizontal-pod-autoscaler", Log: cfg.Log}}
 	return reconcile.New(reconcile.Config{
 		Name: "podautoscaler", Reconciler: c, Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics,
@@ -63,10 +62,7 @@ func New(cfg Config) *reconcile.Loop {
 func (c *controller) ofAutoscaler(e store.Event) []reconcile.Key {
 	before, _ := e.Previous.(*autoscalingv2.HorizontalPodAutoscaler)
 	after, _ := e.Object.(*autoscalingv2.HorizontalPodAutoscaler)
-	if before != nil && (after == nil || before.UID != after.UID) {
-		c.forget(before.UID)
-	}
-	if after == nil || before != nil && before.UID == after.UID && equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+	if before != nil && after != nil && before.UID == after.UID && equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		return nil
 	}
 	return []reconcile.Key{e.Key}
@@ -76,11 +72,12 @@ func (c *controller) ofAutoscaler(e store.Event) []reconcile.Key {
 func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	a, ok := c.Store.Get(key).(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok || a.DeletionTimestamp != nil {
+		c.forget(key)
 		return nil
 	}
 	now, fence := c.Now(), c.Fence()
 	o := c.observe(a, now)
-	o.recent = c.remembered(a.UID, fence)
+	o.recent = c.remembered(a, fence)
 	d := plan(o, now)
 	if err := c.apply(ctx, o, d, fence); err != nil {
 		return fmt.Errorf("scale by %s: %w", key, err)
@@ -160,38 +157,36 @@ func (c *controller) selectors(a *autoscalingv2.HorizontalPodAutoscaler) (out []
 	return out
 }
 
+// remembrance is what has been recommended for one autoscaler.
+type remembrance struct {
+	uid    types.UID
+	recent []recommendation
+}
+
 // remembered are the recommendations that this leadership has made.
-func (c *controller) remembered(uid types.UID, fence store.Fence) []recommendation {
+func (c *controller) remembered(a *autoscalingv2.HorizontalPodAutoscaler, fence store.Fence) []recommendation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fence != fence { // others may have led in between
 		clear(c.recent)
-		clear(c.running)
 		c.fence = fence
 	}
-	return c.recent[uid]
+	if m := c.recent[store.KeyOf(a)]; m.uid == a.UID {
+		return m.recent
+	}
+	return nil
 }
 
 func (c *controller) remember(a *autoscalingv2.HorizontalPodAutoscaler, recent []recommendation, fence store.Fence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fence != fence {
-		return
-	}
-	c.recent[a.UID], c.running[a.UID] = recent, store.KeyOf(a)
-	if len(c.recent) > 2*len(c.Store.List(api.HorizontalPodAutoscalers(), ""))+16 { // deletions that no event told of
-		for uid, key := range c.running {
-			if live := c.Store.Get(key); live == nil || live.GetUID() != uid {
-				delete(c.recent, uid)
-				delete(c.running, uid)
-			}
-		}
+	if c.fence == fence {
+		c.recent[store.KeyOf(a)] = remembrance{a.UID, recent}
 	}
 }
 
-func (c *controller) forget(uid types.UID) {
+func (c *controller) forget(key store.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.recent, uid)
-	delete(c.running, uid)
+	delete(c.recent, key)
 }
