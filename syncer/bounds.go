@@ -129,20 +129,16 @@ func (c *scene) demandOf(m *api.Manifest, step Step, classes []api.Object) deman
 	case *corev1.Pod:
 		d.pod = o
 		return d
-	case *appsv1.Deployment:
-		d.count = count(o.Spec.Replicas)
-	case *appsv1.ReplicaSet:
-		d.count = count(o.Spec.Replicas)
-	case *corev1.ReplicationController:
-		d.count = count(o.Spec.Replicas)
-	case *appsv1.StatefulSet:
-		d.count = count(o.Spec.Replicas)
 	case *batchv1.Job:
 		d.count = atOnce(&o.Spec)
 	case *batchv1.CronJob:
 		d.count, d.open = atOnce(&o.Spec.JobTemplate.Spec), true
-	default: // a DaemonSet: one on each node that suits
+	case *appsv1.DaemonSet: // one on each node that suits
 		d.open = true
+	default:
+		if scale, err := api.ScaleOf(o); err == nil {
+			d.count = int(scale.Replicas)
+		}
 	}
 	pod := podset.New(d.object, t)
 	admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod},

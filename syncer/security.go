@@ -3,7 +3,6 @@ package syncer
 import (
 	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
-	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -11,23 +10,29 @@ import (
 // namespace: what changes, and everything in a namespace that changes. Kubernetes
 // takes such a workload and then makes none of its pods.
 func checkSecurity(c *scene, f *findings) error {
-	changed, spaces := map[*api.Manifest]bool{}, map[string]bool{}
+	spaces := map[string]*corev1.Namespace{} // that there will be, with the labels that nobody declares, too
+	for _, obj := range c.after(api.Namespaces())[""] {
+		if ns, ok := obj.(*corev1.Namespace); ok {
+			spaces[ns.Name] = ns
+		}
+	}
+	changed, moved := map[*api.Manifest]bool{}, map[string]bool{}
 	for _, m := range c.changed {
 		changed[m] = true
 		if m.Kind.GroupResource() == api.Namespaces() {
-			spaces[m.Object.GetName()] = true
+			moved[m.Object.GetName()] = true
 		}
 	}
 	list := c.changed
-	if len(spaces) > 0 {
+	if len(moved) > 0 {
 		list = c.desired.list
 	}
 	for _, m := range list {
 		t, at := template(m.Object)
-		if t == nil || !changed[m] && !spaces[m.Object.GetNamespace()] {
+		if t == nil || !changed[m] && !moved[m.Object.GetNamespace()] {
 			continue
 		}
-		enforced, warned, err := admission.PodSecurity(c.namespace(m.Object.GetNamespace()), t)
+		enforced, warned, err := admission.PodSecurity(spaces[m.Object.GetNamespace()], t)
 		if err != nil {
 			return err
 		}
@@ -37,26 +42,6 @@ func checkSecurity(c *scene, f *findings) error {
 		if warned != "" {
 			f.add(ruleSecurityWarned, problem(m, at+"spec", warned))
 		}
-	}
-	return nil
-}
-
-// namespace is the one that there will be, with the labels that nobody declares, too;
-// nil: none.
-func (c *scene) namespace(name string) *corev1.Namespace {
-	key := store.Key{GroupResource: api.Namespaces(), Name: name}
-	for _, s := range c.steps {
-		if s.Key == key && (s.Verb == Create || s.Verb == Update) {
-			ns, _ := s.Op.Object.(*corev1.Namespace)
-			return ns
-		}
-	}
-	if ns, ok := c.live.Get(key).(*corev1.Namespace); ok {
-		return ns
-	}
-	if m := c.desired.manifest(key); m != nil {
-		ns, _ := m.Object.(*corev1.Namespace)
-		return ns
 	}
 	return nil
 }
