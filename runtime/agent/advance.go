@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,7 +166,7 @@ func keep(o observed, c *corev1.Container, cur ContainerState, now time.Time, d 
 		s.said = "FailedPostStartHook"
 	case h.sick != "":
 		s = stopOne(o, cur, graceOfProbe(o.pod, probe.Kind(h.sick).Of(c)), now)
-		s.said = fmt.Sprintf("Container %s failed %s probe", c.Name, lower(h.sick))
+		s.said = fmt.Sprintf("Container %s failed %s probe", c.Name, strings.ToLower(h.sick))
 		if o.again(c, ContainerState{ExitCode: 137, Attempt: cur.Attempt, Made: cur.Made}) {
 			s.said += ", will be restarted"
 		}

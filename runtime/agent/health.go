@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"headway.dev/headway/runtime/probe"
@@ -61,5 +59,3 @@ func (h health) judge(kind probe.Kind, r probe.Result, p *corev1.Probe) health {
 	}
 	return h
 }
-
-func lower(kind string) string { return strings.ToLower(kind) }

@@ -192,7 +192,6 @@ func (a *Agent) check(ctx context.Context, it *probe.Item[*watch]) {
 		a.probes.schedule.Yield(it)
 		a.probes.stir()
 	})
-	defer slow.Stop()
 	answer := probe.Answer{Message: "the pod has no address"}
 	if ip != "" || p.Exec != nil {
 		answer = a.cfg.Probe(ctx, probe.Request{

@@ -47,6 +47,7 @@ func (a *Agent) volumesOf(pod *corev1.Pod) ([]volume.Volume, error) {
 	return volume.Wanted(pod, volume.Source{
 		ConfigMap: func(name string) *corev1.ConfigMap { return a.things.configMap(pod.Namespace, name) },
 		Secret:    func(name string) *corev1.Secret { return a.things.secret(pod.Namespace, name) },
+		Field:     s.field,
 		Resource: func(ref *corev1.ResourceFieldSelector) (string, error) {
 			c := containerNamed(pod, ref.ContainerName)
 			if c == nil {

@@ -3,7 +3,6 @@ package containerd
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
@@ -11,6 +10,7 @@ import (
 	digest "github.com/opencontainers/go-digest"
 
 	"headway.dev/headway/runtime/agent"
+	"headway.dev/headway/runtime/image"
 )
 
 // Images lists the images of this node's containerd namespace.
@@ -39,7 +39,7 @@ func (r *Runtime) Images(ctx context.Context) ([]agent.PresentImage, error) {
 			sizes[at] = size
 			order = append(order, at)
 		}
-		names[at] = append(names[at], s.Name, repositoryOf(s.Name)+"@"+at.String())
+		names[at] = append(names[at], s.Name, image.Repository(s.Name)+"@"+at.String())
 	}
 	r.engine.mu.Lock()
 	r.engine.sizes = sizes
@@ -63,13 +63,4 @@ func (e *engine) size(ctx context.Context, s images.Image) (int64, error) {
 		size += layer.Size
 	}
 	return size, nil
-}
-
-// repositoryOf is a canonical reference without its tag and digest.
-func repositoryOf(name string) string {
-	name, _, _ = strings.Cut(name, "@")
-	if colon := strings.LastIndex(name, ":"); colon > strings.LastIndex(name, "/") {
-		name = name[:colon]
-	}
-	return name
 }

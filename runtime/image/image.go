@@ -23,7 +23,7 @@ type Image struct {
 }
 
 // RepoDigest is repository@digest, as in a pod's status.
-func (i Image) RepoDigest() string { return repository(i.Reference) + "@" + i.Digest.String() }
+func (i Image) RepoDigest() string { return Repository(i.Reference) + "@" + i.Digest.String() }
 
 // ErrNotFound is what an Engine says of an image that it does not have.
 var ErrNotFound = errors.New("image is not present")

@@ -123,11 +123,11 @@ const dockerHub = "docker.io"
 // the same port; the path a beginning of the image's.
 // https://kubernetes.io/docs/concepts/containers/images/#config-json
 func (k Keyring) For(canonical string) Keyring {
-	host, rest, _ := strings.Cut(repository(canonical), "/")
+	host, rest, _ := strings.Cut(Repository(canonical), "/")
 	var out Keyring
 	for _, c := range k {
 		pattern, prefix, _ := strings.Cut(c.Registry, "/")
-		if fits(pattern, host) && under(prefix, rest) {
+		if fits(pattern, host) && strings.HasPrefix(rest, prefix) {
 			out = append(out, c)
 		}
 	}
@@ -136,7 +136,7 @@ func (k Keyring) For(canonical string) Keyring {
 
 // Host is the registry that an image is pulled from, as it is named in the image.
 func Host(canonical string) string {
-	host, _, _ := strings.Cut(repository(canonical), "/")
+	host, _, _ := strings.Cut(Repository(canonical), "/")
 	return host
 }
 
@@ -153,11 +153,6 @@ func fits(pattern, host string) bool {
 		}
 	}
 	return true
-}
-
-// under says whether a path is prefix or lies below it.
-func under(prefix, p string) bool {
-	return prefix == "" || strings.HasPrefix(p, prefix)
 }
 
 // fingerprint tells keyrings apart without holding what is in them.

@@ -20,8 +20,8 @@ func Canonical(name string) (string, error) {
 	return named.String(), nil
 }
 
-// repository is the name without tag and digest.
-func repository(canonical string) string {
+// Repository is the name without tag and digest.
+func Repository(canonical string) string {
 	if named, err := reference.ParseNamed(canonical); err == nil {
 		return named.Name()
 	}

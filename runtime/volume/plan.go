@@ -17,7 +17,9 @@ import (
 type Source struct {
 	ConfigMap func(name string) *corev1.ConfigMap // of the pod's namespace; nil: there is none
 	Secret    func(name string) *corev1.Secret
-	// Resource is a container's request or limit, as a variable would show it.
+	// Field is a field of the pod, and Resource a container's request or limit, as a
+	// variable would show it.
+	Field    func(path string) (string, error)
 	Resource func(ref *corev1.ResourceFieldSelector) (string, error)
 	Memory   int64 // that pods of this node can have
 }
@@ -273,7 +275,7 @@ func (from Source) downward(files map[string]File, pod *corev1.Pod, items []core
 		var err error
 		switch {
 		case item.FieldRef != nil:
-			text, err = field(pod, item.FieldRef.FieldPath)
+			text, err = from.field(pod, item.FieldRef.FieldPath)
 		case item.ResourceFieldRef != nil:
 			text, err = from.Resource(item.ResourceFieldRef)
 		default:
@@ -308,30 +310,19 @@ func (from Source) projected(files map[string]File, pod *corev1.Pod, p *corev1.P
 	return nil
 }
 
-// field is what a file shows of the pod.
-func field(pod *corev1.Pod, of string) (string, error) {
-	if name, key, ok := strings.Cut(of, "['"); ok && strings.HasSuffix(key, "']") {
-		key = strings.TrimSuffix(key, "']")
-		switch name {
-		case "metadata.labels":
-			return pod.Labels[key], nil
-		case "metadata.annotations":
-			return pod.Annotations[key], nil
-		}
-	}
-	switch of {
+// field is what a file shows of the pod: of its metadata what a variable can show, and
+// all labels or annotations.
+func (from Source) field(pod *corev1.Pod, path string) (string, error) {
+	switch path {
 	case "metadata.labels":
 		return lines(pod.Labels), nil
 	case "metadata.annotations":
 		return lines(pod.Annotations), nil
-	case "metadata.name":
-		return pod.Name, nil
-	case "metadata.namespace":
-		return pod.Namespace, nil
-	case "metadata.uid":
-		return string(pod.UID), nil
 	}
-	return "", fmt.Errorf("unsupported fieldPath: %s", of)
+	if !strings.HasPrefix(path, "metadata.") {
+		return "", fmt.Errorf("unsupported fieldPath: %s", path)
+	}
+	return from.Field(path)
 }
 
 // lines shows a map: a line for each key, in order, its value quoted.

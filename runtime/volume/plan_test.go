@@ -27,6 +27,9 @@ func source() Source {
 			}
 			return &corev1.Secret{Data: map[string][]byte{"token": []byte("hunter2"), "user": []byte("ana")}}
 		},
+		Field: func(path string) (string, error) {
+			return map[string]string{"metadata.labels['b']": "2", "metadata.annotations['k/n']": "x\ny", "metadata.uid": "u-1", "metadata.name": "web", "metadata.namespace": "ns"}[path], nil
+		},
 		Resource: func(ref *corev1.ResourceFieldSelector) (string, error) {
 			if ref.Resource == "limits.cpu" {
 				return "2", nil

@@ -21,8 +21,7 @@ import (
 
 const uid = types.UID("11111111-2222")
 
-// open makes Volumes in a folder of the test; it needs root, for mounts.
-func open(t *testing.T) *Volumes {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -30,6 +29,12 @@ func open(t *testing.T) *Volumes {
 		}
 		t.Skip("this test needs root")
 	}
+}
+
+// open makes Volumes in a folder of the test; it needs root, for mounts.
+func open(t *testing.T) *Volumes {
+	t.Helper()
+	needRoot(t)
 	dir := t.TempDir()
 	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory")})
 	if err != nil {
@@ -132,9 +137,7 @@ func TestContentIsSwappedWhole(t *testing.T) {
 
 // Whatever an interrupted write left, the next one ends in the same state.
 func TestContentAfterAnInterruptedWrite(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("this test needs root")
-	}
+	needRoot(t)
 	base := t.TempDir()
 	names := []string{"a", "b", "d/x", "d/y", "e"}
 	n := 0

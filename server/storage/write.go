@@ -188,7 +188,7 @@ func (a *attempt) unchanged(ctx context.Context) (api.Object, error) {
 }
 
 // Delete implements kubestorage.Interface. The object is returned with the
-// revision of its delete, or, when it keeps its name for now, as it is.
+// revision of its delete, or as it is, when it keeps its name until its agent has reported.
 func (s *Storage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *kubestorage.Preconditions,
 	validate kubestorage.ValidateObjectFunc, _ runtime.Object, _ kubestorage.DeleteOptions,
 ) error {
