@@ -427,3 +427,19 @@ func TestPortForwardSpeaksBothProtocols(t *testing.T) {
 	}
 	f.stopsAtOnce()
 }
+
+// A browser shows its user's certificate for any page: one of another origin is not
+// let in.
+func TestPagesOfOtherOriginsOpenNothing(t *testing.T) {
+	for page, want := range map[string]int{"": http.StatusOK, "https://api.example:6443": http.StatusOK, "https://evil.example": http.StatusForbidden, "https://api.example": http.StatusForbidden, "null": http.StatusForbidden} {
+		r := httptest.NewRequest(http.MethodGet, "https://api.example:6443/api/v1/namespaces/default/pods/web/exec", nil)
+		if page != "" {
+			r.Header.Set("Origin", page)
+		}
+		w := httptest.NewRecorder()
+		upgrade(func(context.Context, http.ResponseWriter, *http.Request) {}).ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("a page of %q: %d, want %d", page, w.Code, want)
+		}
+	}
+}

@@ -2,8 +2,10 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,6 +26,10 @@ func TestExec(t *testing.T) {
 	}
 	if got := string(out.text); got != "/work pod 1000 1000 [1000 2000]\n" {
 		t.Fatalf("it is %q", got)
+	}
+	// A command that did not begin in its time says nothing of the container (R8).
+	if _, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "where"}, Timeout: time.Nanosecond}); err == nil || errors.Is(err, agent.ErrKilled) {
+		t.Fatalf("a command that was not begun: %v", err)
 	}
 	// What the process of an agent leaves that ends at once: a command that runs, and
 	// its pipes.

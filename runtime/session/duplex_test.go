@@ -110,6 +110,7 @@ func TestDuplexRefusesMoreThanItsWindow(t *testing.T) {
 		"5 bytes were taken that were not":    {{Taken: 5}},
 		"-1 bytes were taken that were not":   {{Taken: -1}},
 		"more was sent than is taken ":        manyEnds(),
+		"more was sent than is taken, errors": {{Error: strings.Repeat("x", session.Window)}, {Error: "x"}},
 		"more was sent than is taken, at all": {{Data: make([]byte, session.Window+1)}},
 	} {
 		here, there := wires()

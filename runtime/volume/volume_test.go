@@ -105,6 +105,37 @@ func treeOf(t interface{ Fatal(...any) }, dir string) map[string]string {
 	return out
 }
 
+// What does not fit leaves the old content, and nothing beside it that would fill the
+// disk further at each try.
+func TestContentThatDoesNotFit(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unmountAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := writeContent(dir, content(map[string]string{"a": "1"}).Files, nil, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := content(map[string]string{"a": strings.Repeat("x", 30<<10), "b": strings.Repeat("x", 60<<10)}).Files
+	for range 3 {
+		if err := writeContent(dir, large, nil, time.Now()); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("%v", err)
+		}
+	}
+	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) || text(t, filepath.Join(dir, "a")) != "1" {
+		t.Errorf("%v, then %v, %v", before, after, err)
+	}
+}
+
 func TestContentIsSwappedWhole(t *testing.T) {
 	v := open(t)
 	ensure(t, v, content(map[string]string{"a": "1", "d/x": "2", "gone": "3"}))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	kubestorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -188,6 +190,43 @@ func TestUpdateDecidesOnTheNewestState(t *testing.T) {
 	}), nil)
 	if !kubestorage.IsInternalError(err) {
 		t.Errorf("an update that renames: %v", err)
+	}
+}
+
+// R10: a delete that was held against one pod does not take its successor, which has
+// come between its read and its write.
+func TestR10_DeleteDecidesOnTheNewestState(t *testing.T) {
+	st, kv := running(t, 0)
+	s := over(st, kv, api.Pods(), func() runtime.Object { return &core.Pod{} })
+	named := func(uid types.UID, node string) *corev1.Pod {
+		yes := true
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: uid,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "s", Controller: &yes}},
+		}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	}
+	write := func(verb store.Verb, pod *corev1.Pod) {
+		t.Helper()
+		rev, err := st.Commit(t.Context(), store.Txn{Ops: []store.Op{{Verb: verb, Object: pod}}})
+		must(t, err)
+		must(t, st.WaitRevision(t.Context(), rev))
+	}
+	first := named("one", "n1")
+	write(store.Create, first)
+	looked := 0
+	meanwhile := func(context.Context, runtime.Object) error {
+		if looked++; looked == 1 {
+			write(store.Delete, st.Get(store.KeyOf(first)).(*corev1.Pod))
+			write(store.Create, named("two", ""))
+		}
+		return nil
+	}
+	one := types.UID("one")
+	err := s.Delete(t.Context(), "/pods/default/web-0", &core.Pod{}, &kubestorage.Preconditions{UID: &one}, meanwhile, nil, kubestorage.DeleteOptions{})
+	if err == nil || !strings.Contains(err.Error(), "UID in precondition: one, UID in object meta: two") {
+		t.Errorf("%v", err)
+	}
+	if now := st.Get(store.KeyOf(first)); now == nil || now.GetUID() != "two" {
+		t.Errorf("the successor is %v", now)
 	}
 }
 
