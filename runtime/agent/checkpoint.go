@@ -328,6 +328,13 @@ func (k *checkpoint) flush() error {
 	}()
 	var errs []error
 	folders := map[string]bool{}
+	again := func(path string) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if _, newer := k.pending[path]; !newer {
+			k.pending[path] = work[path]
+		}
+	}
 	for _, path := range sortedKeys(work) {
 		dir := filepath.Dir(path)
 		// What the next session tells again may be lost with the power: there can be
@@ -341,11 +348,7 @@ func (k *checkpoint) flush() error {
 		}
 		if err != nil {
 			errs = append(errs, err)
-			k.mu.Lock()
-			if _, newer := k.pending[path]; !newer {
-				k.pending[path] = work[path]
-			}
-			k.mu.Unlock()
+			again(path)
 			continue
 		}
 		if lasting {
@@ -353,7 +356,14 @@ func (k *checkpoint) flush() error {
 		}
 	}
 	for _, dir := range sortedKeys(folders) {
-		errs = append(errs, syncFolder(dir))
+		if err := syncFolder(dir); err != nil { // the power can still take back what was done in it
+			errs = append(errs, err)
+			for path := range work {
+				if filepath.Dir(path) == dir {
+					again(path)
+				}
+			}
+		}
 	}
 	err := errors.Join(errs...)
 	switch {

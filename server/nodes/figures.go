@@ -37,6 +37,14 @@ func retargeted(e store.Event) bool {
 	return before == nil || after == nil || before.Spec.ScaleTargetRef != after.Spec.ScaleTargetRef
 }
 
+// isTarget says whether an autoscaler has an object for its target.
+func isTarget(r store.Reader, key store.Key) bool {
+	return slices.ContainsFunc(r.List(api.HorizontalPodAutoscalers(), key.Namespace), func(obj api.Object) bool {
+		resource, name, ok := api.ScaleTarget(obj.(*autoscalingv2.HorizontalPodAutoscaler))
+		return ok && resource == key.GroupResource && name == key.Name
+	})
+}
+
 // watched lists the pods of a node that autoscalers target, sorted, as many as a
 // session may have.
 func watched(r store.Reader, node string) []types.UID {
@@ -78,6 +86,13 @@ func targets(r store.Reader, namespace string) []labels.Selector {
 	return out
 }
 
+// rewatch has all sessions look again at which pods are to be measured. Nodes.mu is held.
+func (n *Nodes) rewatch() {
+	for _, a := range n.sessions {
+		a.rewatch()
+	}
+}
+
 // rewatch has the session look again at which pods are to be measured.
 func (a *attendance) rewatch() {
 	a.mu.Lock()
@@ -93,6 +108,10 @@ func (a *attendance) sendMeasure(v *view) error {
 		return nil
 	}
 	now := watched(a.n.cfg.Store, a.node)
+	if len(now) == 0 && a.n.cfg.Store.Get(store.Key{GroupResource: api.NodeFigureRecords(), Name: a.node}) != nil {
+		a.inbox.measured(&session.Figures{}) // what the agent said, perhaps in another session, goes
+		notify(a.inward)
+	}
 	if slices.Equal(now, v.measured) {
 		return nil
 	}
@@ -106,10 +125,6 @@ func (a *attendance) sendMeasure(v *view) error {
 	a.mu.Lock()
 	a.gauge.asked = asked
 	a.mu.Unlock()
-	if len(now) == 0 { // the agent falls silent, and what it said goes
-		a.inbox.measured(&session.Figures{})
-		notify(a.inward)
-	}
 	return a.sendAll(&session.Down{Message: &session.Down_Measure{Measure: m}})
 }
 

@@ -237,3 +237,38 @@ func TestFiguresAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A target that is made again with the pods that it had is measured again, and what
+// one session left is taken away by the next when nobody asks any more.
+func TestFiguresOfATargetThatIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		web := labelled("web-1", "n1", "web")
+		d, a := scaledApp("web")
+		c.create(web, d, a)
+		s := c.session("n1")
+		if got := s.asked(); len(got) != 1 {
+			t.Fatalf("asked for %v", got)
+		}
+		c.remove(d)
+		if got := s.asked(); got == nil || len(got) != 0 {
+			t.Fatalf("asked for %v without the target", got)
+		}
+		c.create(d)
+		if got := s.asked(); len(got) != 1 {
+			t.Fatalf("asked for %v when the target is there again", got)
+		}
+		s.up(measured(time.Now(), web))
+		s.settle()
+		if c.figures("n1") == nil {
+			t.Fatal("no figures")
+		}
+		s.close()
+		c.remove(a)
+		again := c.session("n1")
+		again.settle()
+		if f := c.figures("n1"); f != nil {
+			t.Errorf("left behind by a session before: %+v", f)
+		}
+	})
+}

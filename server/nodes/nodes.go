@@ -150,9 +150,11 @@ func (n *Nodes) Handle(events []store.Event) {
 			n.podChanged(e)
 		case api.HorizontalPodAutoscalers():
 			if retargeted(e) {
-				for _, a := range n.sessions {
-					a.rewatch()
-				}
+				n.rewatch()
+			}
+		case api.Deployments(), api.ReplicaSets(), api.StatefulSets(), api.ReplicationControllers():
+			if (e.Previous == nil || e.Object == nil) && isTarget(n.cfg.Store, e.Key) {
+				n.rewatch()
 			}
 		case api.ConfigMaps(), api.Secrets():
 			for _, a := range n.sessions {
