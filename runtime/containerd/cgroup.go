@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,32 +27,24 @@ type cgroups struct {
 
 // findCgroups looks where they are, and turns on what pods need of them.
 func findCgroups(log *slog.Logger) (cgroups, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
 		return cgroups{}, fmt.Errorf("find cgroups: %w", err)
 	}
-	defer f.Close() // opened for reading: nothing to lose
 	var c cgroups
-	for s := bufio.NewScanner(f); s.Scan(); {
-		// 36 35 0:30 / /sys/fs/cgroup/memory rw,… - cgroup cgroup rw,memory
-		left, right, ok := strings.Cut(s.Text(), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 5 || len(r) < 3 {
-			continue
-		}
-		switch r[0] {
-		case "cgroup2":
-			c.roots = append(c.roots, l[4])
-			if l[4] == "/sys/fs/cgroup" {
-				c.unified, c.memory, c.cpuacct = true, l[4], l[4]
+	for _, m := range mounts {
+		c.roots = append(c.roots, m.Mountpoint)
+		controllers := strings.Split(m.VFSOptions, ",")
+		switch {
+		case m.FSType == "cgroup2" && m.Mountpoint == "/sys/fs/cgroup":
+			c.unified, c.memory, c.cpuacct = true, m.Mountpoint, m.Mountpoint
+		case m.FSType == "cgroup2":
+		default:
+			if slices.Contains(controllers, "memory") {
+				c.memory = m.Mountpoint
 			}
-		case "cgroup":
-			c.roots = append(c.roots, l[4])
-			if slices.Contains(strings.Split(r[2], ","), "memory") {
-				c.memory = l[4]
-			}
-			if slices.Contains(strings.Split(r[2], ","), "cpuacct") {
-				c.cpuacct = l[4]
+			if slices.Contains(controllers, "cpuacct") {
+				c.cpuacct = m.Mountpoint
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -112,7 +113,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				t.Fatal(all, err)
 			}
 			table, err := mountPoints()
-			if err != nil || slices.ContainsFunc(table, func(m mountPoint) bool { return strings.Contains(m.path, dir) && strings.Contains(m.path, string(uid)) }) {
+			if err != nil || slices.ContainsFunc(table, func(m *mountinfo.Info) bool {
+				return strings.Contains(m.Mountpoint, dir) && strings.Contains(m.Mountpoint, string(uid))
+			}) {
 				t.Fatal("something is still mounted", err)
 			}
 		}

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,9 +10,11 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -232,12 +233,7 @@ func bind(fd int, target string) error {
 // mountTable is what the kernel says is mounted, read when it is needed.
 type mountTable struct {
 	read bool
-	all  []mountPoint
-}
-
-type mountPoint struct {
-	path          string
-	shared, slave bool
+	all  []*mountinfo.Info
 }
 
 // propagation of a mount. One that is to be heard of later needs a mount of the
@@ -269,66 +265,36 @@ func (t *mountTable) propagation(m *corev1.VolumeMount, w Volume, source string)
 		return "", fmt.Errorf("find the mount of volume %q: %w", w.Name, err)
 	}
 	on := mountOf(t.all, real)
-	if p == Shared && !on.shared || p == Slave && !on.shared && !on.slave {
-		return "", fmt.Errorf("volumeMount %q: path %q is mounted on %q but it is not a shared mount", m.Name, w.Name, on.path)
+	if shared := tagged(on, "shared:"); p == Shared && !shared || p == Slave && !shared && !tagged(on, "master:") {
+		return "", fmt.Errorf("volumeMount %q: path %q is mounted on %q but it is not a shared mount", m.Name, w.Name, on.Mountpoint)
 	}
 	return p, nil
 }
 
 // mountOf is the mount that a path is on.
-func mountOf(all []mountPoint, at string) (on mountPoint) {
+func mountOf(all []*mountinfo.Info, at string) *mountinfo.Info {
+	on := &mountinfo.Info{}
 	for _, m := range all { // of several on one path the last is seen
-		if within(m.path, at) && len(m.path) >= len(on.path) {
+		if within(m.Mountpoint, at) && len(m.Mountpoint) >= len(on.Mountpoint) {
 			on = m
 		}
 	}
 	return on
 }
 
+// tagged says whether a mount has an optional field, as mount_namespaces(7) names them.
+func tagged(m *mountinfo.Info, tag string) bool {
+	return slices.ContainsFunc(strings.Fields(m.Optional), func(f string) bool { return strings.HasPrefix(f, tag) })
+}
+
 func within(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-func mountPoints() ([]mountPoint, error) {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
+func mountPoints() ([]*mountinfo.Info, error) {
+	all, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the mounts of this machine: %w", err)
 	}
-	return parseMounts(raw)
-}
-
-func parseMounts(raw []byte) ([]mountPoint, error) {
-	var out []mountPoint
-	for line := range bytes.Lines(raw) {
-		f := strings.Fields(string(line))
-		if len(f) < 7 {
-			return nil, fmt.Errorf("read the mounts of this machine: %q is not one", line)
-		}
-		m := mountPoint{path: unescape(f[4])}
-		for _, tag := range f[6:] {
-			if tag == "-" {
-				break
-			}
-			m.shared = m.shared || strings.HasPrefix(tag, "shared:")
-			m.slave = m.slave || strings.HasPrefix(tag, "master:")
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// unescape undoes what the kernel does to blanks: \040 and its like.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
+	return all, nil
 }

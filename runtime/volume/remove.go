@@ -43,10 +43,10 @@ func unmountBelow(at string) error {
 	}
 	slices.Reverse(all) // a mount stands after the one it is on
 	for _, m := range all {
-		if !within(at, m.path) {
+		if !within(at, m.Mountpoint) {
 			continue
 		}
-		if err := unmount(m.path); err != nil {
+		if err := unmount(m.Mountpoint); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -328,7 +329,7 @@ func TestEmptyDirs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(slices.DeleteFunc(all, func(m mountPoint) bool { return m.path != v.path(uid, memory) })); n != 1 {
+	if n := len(slices.DeleteFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint != v.path(uid, memory) })); n != 1 {
 		t.Errorf("%d mounts where one should be", n)
 	}
 }
@@ -481,8 +482,8 @@ func TestRemoveReachesNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		if strings.Contains(p.path, string(uid)) {
-			t.Error("still mounted:", p.path)
+		if strings.Contains(p.Mountpoint, string(uid)) {
+			t.Error("still mounted:", p.Mountpoint)
 		}
 	}
 }
