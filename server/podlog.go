@@ -54,7 +54,7 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 	if errs := validation.ValidatePodLogOptions(asked, false); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(core.Kind("PodLogOptions"), name, errs)
 	}
-	obj, err := l.store.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	obj, err := l.store.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}

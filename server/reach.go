@@ -38,7 +38,7 @@ func (w ways) Destroy() {}
 
 // pod reads a pod that can be reached.
 func (w ways) pod(ctx context.Context, name string) (*corev1.Pod, error) {
-	obj, err := w.store.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	obj, err := w.store.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
