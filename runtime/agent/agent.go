@@ -118,7 +118,12 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	for _, pod := range saved.pods {
+		v, err := takeVerdict(pod)
+		if err != nil {
+			a.log.Error("a pod that was to end may go on", "error", err)
+		}
 		a.assign(pod)
+		a.entries[pod.UID].record.doom = v
 	}
 	for _, cm := range saved.configMaps {
 		a.things.configMaps[nameOf(cm)] = cm

@@ -320,9 +320,9 @@ func (a *Agent) look(ctx context.Context, e *entry) error {
 // save has the checkpoint keep the pod with our own status: the server's may be older
 // than what ran here already.
 func (a *Agent) save(e *entry) {
-	kept := *e.pod
+	kept := withVerdict(*e.pod, e.record.doom)
 	kept.Status = *e.record.last.DeepCopy() // which learn changes
-	a.keep.savePod(&kept)
+	a.keep.savePod(kept)
 }
 
 // tell puts the pod's status into the outbox if it has changed, or if the server

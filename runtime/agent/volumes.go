@@ -31,7 +31,6 @@ type Volumes interface {
 
 const (
 	failedMount = "FailedMount"
-	evicted     = "Evicted"
 	weighPeriod = 10 * time.Second // Kubernetes'
 )
 
@@ -251,21 +250,13 @@ func (a *Agent) overfull(uid types.UID, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[uid]
-	if e == nil || e.pod == nil || e.released || terminal(e.record.last.Phase) {
+	if e == nil || e.pod == nil {
 		return
 	}
 	for _, v := range e.pod.Spec.Volumes {
-		if v.Name != name || v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil {
-			continue
+		if v.Name == name && v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil {
+			a.evict(e, verdict{Reason: evicted, Message: fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", name, v.EmptyDir.SizeLimit), Hasty: true})
+			return
 		}
-		message := fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", name, v.EmptyDir.SizeLimit)
-		last := &e.record.last
-		last.Phase, last.Reason, last.Message = corev1.PodFailed, evicted, message
-		e.told = false
-		a.save(e)
-		a.event(e.pod, "", corev1.EventTypeWarning, evicted, message, a.cfg.Now())
-		e.interrupt() // a hook, or a pull, that would hold the end up
-		a.wake(e)
-		return
 	}
 }
