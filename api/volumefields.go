@@ -19,7 +19,7 @@ func volumeRules() []FieldRule {
 	sources := "volumes[].projected.sources[]."
 	return slices.Concat(
 		acted("volumes[].", "name emptyDir.sizeLimit hostPath.path hostPath.type"),
-		only("volumes[].emptyDir.medium", "huge pages are not mounted", "Memory"),
+		acted("volumes[].emptyDir.", "medium"),
 		refused("everybody may write into an emptyDir", "volumes[].emptyDir.", "mode"),
 		acted("volumes[].configMap.", "name optional defaultMode"), items("volumes[].configMap."),
 		acted("volumes[].secret.", "secretName optional defaultMode"), items("volumes[].secret."),

@@ -76,6 +76,11 @@ func draft(o observed, now time.Time) corev1.PodStatus {
 
 	ending := o.ending(now)
 	begun := o.begun()
+	if ending && !o.started() && (o.verdict(now) != nil || terminal(last.Phase)) { // it never was to run
+		o.phase(&out, now)
+		o.conditions(&out, now)
+		return out
+	}
 	for i := range o.pod.Spec.InitContainers {
 		out.InitContainerStatuses = append(out.InitContainerStatuses, o.container(&o.pod.Spec.InitContainers[i], now, ending, true, begun))
 	}
@@ -95,6 +100,12 @@ func (o observed) gone() bool {
 // ending says that no container of the pod starts any more.
 func (o observed) ending(now time.Time) bool {
 	return o.pod.DeletionTimestamp != nil || terminal(o.record.last.Phase) || o.verdict(now) != nil
+}
+
+// started says that something was made of the pod, or told of one of its containers.
+func (o observed) started() bool {
+	last := &o.record.last
+	return o.sandbox != nil || len(last.InitContainerStatuses)+len(last.ContainerStatuses) > 0
 }
 
 // addresses are the pod's, once its network is up.

@@ -26,6 +26,7 @@ type blueprint struct {
 	cgroup   string
 	oomScore int
 	cgroups  cgroups
+	pages    []int64             // sizes of the machine's huge pages
 	caps     []string            // that we can give
 	seccomp  *specs.LinuxSeccomp // the profile from the node's folder, if it asks for one
 }
@@ -36,6 +37,10 @@ const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 // build is pure: it derives the OCI specification.
 func (b blueprint) build() (*specs.Spec, error) {
 	args, err := b.args()
+	if err != nil {
+		return nil, err
+	}
+	resources, err := b.resources()
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +66,7 @@ func (b blueprint) build() (*specs.Spec, error) {
 		Linux: &specs.Linux{
 			Namespaces:  b.namespaces(),
 			CgroupsPath: b.cgroup,
-			Resources:   b.resources(),
+			Resources:   resources,
 		},
 	}
 	s.Linux.RootfsPropagation = propagation(b.spec.Mounts)
@@ -190,7 +195,7 @@ func (b blueprint) mounts(privileged bool) []specs.Mount {
 // cfsPeriod is the length in which a CPU limit is counted, in microseconds.
 const cfsPeriod = 100_000
 
-func (b blueprint) resources() *specs.LinuxResources {
+func (b blueprint) resources() (*specs.LinuxResources, error) {
 	r := b.spec.Container.Resources
 	cpu := &specs.LinuxCPU{}
 	shares := uint64(2) // the least there is
@@ -212,7 +217,12 @@ func (b blueprint) resources() *specs.LinuxResources {
 	if limit := r.Limits.Memory().Value(); limit > 0 {
 		out.Memory = &specs.LinuxMemory{Limit: &limit}
 	}
-	return out
+	if b.cgroups.groups { // one process less would leave a container that nobody restarts
+		out.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	var err error
+	out.HugepageLimits, err = b.hugepages()
+	return out, err
 }
 
 // capabilities of a container: the usual fourteen, with what it adds and drops.
