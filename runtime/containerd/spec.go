@@ -290,22 +290,43 @@ func defaultCapabilities() []string {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// oomScore is Kubernetes': the less a pod asked for, the sooner it goes.
+// oomScore is Kubernetes': the less a pod asked for, the sooner it goes. A pod that the
+// node cannot do without goes last, and a sidecar not before the containers it serves.
 func oomScore(pod *corev1.Pod, c *corev1.Container, memory, lowest int64) int {
+	const systemNodeCritical = "system-node-critical"
 	var score int64
-	request := c.Resources.Requests.Memory().Value()
-	switch quality(pod) {
-	case corev1.PodQOSGuaranteed:
+	switch class := quality(pod); {
+	case pod.Spec.PriorityClassName == systemNodeCritical, class == corev1.PodQOSGuaranteed:
 		score = -997
-	case corev1.PodQOSBestEffort:
+	case class == corev1.PodQOSBestEffort:
 		score = 1000
 	default:
+		request := c.Resources.Requests.Memory().Value()
+		if isSidecar(pod, c) {
+			request = max(request, leastMemory(pod))
+		}
 		score = 999
 		if request > 0 && memory > 0 {
 			score = min(max(1000-1000*request/memory, 3), 999)
 		}
 	}
 	return int(max(score, lowest))
+}
+
+func isSidecar(pod *corev1.Pod, c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways &&
+		slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
+}
+
+// leastMemory is what the regular container asks for that asks for the least.
+func leastMemory(pod *corev1.Pod) int64 {
+	var least int64
+	for i := range pod.Spec.Containers {
+		if n := pod.Spec.Containers[i].Resources.Requests.Memory().Value(); i == 0 || n < least {
+			least = n
+		}
+	}
+	return least
 }
 
 // quality of service, from what the containers ask for.

@@ -58,22 +58,15 @@ func (n *Nodes) Figures(ctx context.Context, node string) (Top, error) {
 		default: // somebody is asking
 		}
 	}
+	if t == nil && n.closed {
+		n.mu.Unlock()
+		return Top{}, errClosing
+	}
 	if t == nil {
 		t = &top{done: make(chan struct{})}
 		n.tops[node] = t
-		ctx := context.WithoutCancel(ctx) // others may wait for the same answer
-		go func() {
-			ctx, cancel := context.WithTimeout(ctx, topWait)
-			defer cancel()
-			figures, err := n.askFigures(ctx, node)
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			t.figures, t.err, t.at = figures, err, n.now()
-			if err != nil && n.tops[node] == t {
-				delete(n.tops, node)
-			}
-			close(t.done)
-		}()
+		others := context.WithoutCancel(ctx) // who may wait for the same answer
+		n.running.Go(func() { n.answer(others, node, t) })
 	}
 	n.mu.Unlock()
 	select {
@@ -82,6 +75,20 @@ func (n *Nodes) Figures(ctx context.Context, node string) (Top, error) {
 	case <-ctx.Done():
 		return Top{}, ctx.Err()
 	}
+}
+
+// answer asks a node and tells all that wait.
+func (n *Nodes) answer(ctx context.Context, node string, t *top) {
+	ctx, cancel := context.WithTimeout(ctx, topWait)
+	defer cancel()
+	figures, err := n.askFigures(ctx, node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t.figures, t.err, t.at = figures, err, n.now()
+	if err != nil && n.tops[node] == t {
+		delete(n.tops, node)
+	}
+	close(t.done)
 }
 
 func (n *Nodes) askFigures(ctx context.Context, node string) (Top, error) {
