@@ -14,7 +14,7 @@ func TestR12_VolumesArePartlySupported(t *testing.T) {
 		"  volumes: [{name: a, configMap: {name: x, optional: true, defaultMode: 256, items: [{key: k, path: p, mode: 292}]}}, {name: b, secret: {secretName: x}}, {name: c, hostPath: {path: /x, type: Socket}}]\n": "",
 		"  volumes: [{name: v, projected: {sources: [{configMap: {name: x}}, {secret: {name: other}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.labels}}]}}]}}]\n":                             "",
 		"  securityContext: {fsGroup: 1, fsGroupChangePolicy: OnRootMismatch, supplementalGroups: [2], supplementalGroupsPolicy: Strict}\n":                                                                          "",
-		"  volumes: [{name: v, emptyDir: {medium: HugePages-2Mi}}, {name: w, emptyDir: {medium: HugePages}}]\n":              "",
+		"  volumes: [{name: v, emptyDir: {medium: HugePages-2Mi}}, {name: w, emptyDir: {medium: HugePages}}]\n":                                                                                                      "",
 		"  volumes: [{name: v, emptyDir: {medium: Glue}}]\n":                                                                 "spec.volumes[0].emptyDir.medium: Forbidden: only Memory or HugePages or HugePages-2Mi or",
 		"  volumes: [{name: v, nfs: {server: x, path: /y}}]\n":                                                               "spec.volumes[0].nfs: Forbidden: " + no + "file systems of other machines are not mounted",
 		"  volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]\n":                                                    "spec.volumes[0].persistentVolumeClaim: Forbidden: " + no + "claims are not bound",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +89,12 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 
+	spec, err := f.adminHTTP().Get(f.url + "/openapi/v3/apis/metrics.k8s.io/v1beta1")
+	must(t, err)
+	defer spec.Body.Close()
+	if body, err := io.ReadAll(spec.Body); err != nil || !strings.Contains(string(body), "io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics") {
+		t.Errorf("its description: %v, %.200s", err, body)
+	}
 	var machines metricsv1beta1.NodeMetricsList
 	must(t, client.Get().Resource("nodes").Do(ctx).Into(&machines))
 	if len(machines.Items) != 1 || machines.Items[0].Name != "n1" || machines.Items[0].Usage.Cpu().MilliValue() != 1500 || machines.Items[0].Usage.Memory().Value() != 1<<30 {

@@ -147,7 +147,7 @@ func (a *Agent) admit(e *entry) bool {
 		e.settled = true
 		return true
 	}
-	if !a.synced && a.seen != nil {
+	if a.seen != nil { // what the session has not told of yet may be the node's, or not any more
 		return false
 	}
 	e.settled = true

@@ -106,8 +106,21 @@ func TestNewPodsWaitForTheOthers(t *testing.T) {
 		for a.Step(ctx) {
 		}
 	}
-	if live := ids(t, machine); len(live) != 1 || live["old/c0"] == "" && live["uid-old/c0"] == "" {
+	if live := ids(t, machine); len(live) != 1 || live["old/c0"] == "" {
 		t.Errorf("runs: %v", live)
+	}
+	// A later session gives the old one's room to another.
+	a.Begin()
+	next := requesting(pod("next"), "cpu", "1")
+	for _, m := range []*session.Down{setPod(t, next), {Message: &session.Down_Synced{Synced: &session.Synced{}}}} {
+		if err := a.Receive(m); err != nil {
+			t.Fatal(err)
+		}
+		for a.Step(ctx) {
+		}
+	}
+	if live := ids(t, machine); len(live) != 1 || live["next/c0"] == "" {
+		t.Errorf("after the other session runs: %v", live)
 	}
 }
 
