@@ -13,11 +13,14 @@ import (
 // writing is a pod of the probe with resources of its container, bound to a node if one
 // is named.
 func writing(name, node, resources string) string {
+	if node != "" {
+		node = "nodeName: " + node
+	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s, labels: {app: %[1]s, what: resources}}
 spec:
-  nodeName: %[3]q
+  %[3]s
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: %[2]s, args: [serve], resources: %[4]s}]
 `, name, probeName, node, resources)
@@ -73,9 +76,7 @@ func TestResources(t *testing.T) {
 
 	apply("greedy", writing("greedy", "", "{limits: {ephemeral-storage: 1Mi}}"))
 	c.lives("app=greedy", 1)
-	if _, err := c.inside("greedy", "/write?path=/big&n=3000000"); err != nil {
-		t.Fatal(err)
-	}
+	becomes(t, "what is written", "", func() (string, error) { return c.inside("greedy", "/write?path=/big&n=3000000") })
 	if pod := ends("greedy", "Evicted"); pod.Status.Message != "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. " {
 		t.Errorf("the message is %q", pod.Status.Message)
 	}
@@ -86,9 +87,7 @@ func TestResources(t *testing.T) {
 	}
 	contains(t, "kubectl get pod", c.kubectl("get", "pod", "huge"), "OutOfcpu")
 
-	if _, err := c.inside("modest", "/burn?percent=50"); err != nil {
-		t.Fatal(err)
-	}
+	becomes(t, "the load", "burning", func() (string, error) { return c.inside("modest", "/burn?percent=50") })
 	words := strings.Fields
 	eventually(t, "kubectl top to tell of a busy pod", func() error {
 		out, err := c.tryKubectl(words("top pods -l app=modest --containers --no-headers")...)

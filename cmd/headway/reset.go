@@ -50,6 +50,7 @@ This cannot be undone. Your repository is not touched; keep a clone of it.`,
 			if err != nil {
 				return err
 			}
+			flags.maxPods = 1 // no pod comes to it
 			config, err := flags.config(dir, program, defaultNetwork(), newLog(false))
 			if err != nil {
 				return err

@@ -21,6 +21,12 @@
 //     nothing back.
 //   - An idle probe costs a place in a heap.
 //   - What the engine cannot tell (Unknown) is never acted on.
+//   - That a pod has ended is told when nothing of it lives (report), and why it was ended
+//     is in the checkpoint until then (verdict).
+//   - Whether the node has room for a pod is asked once, when it comes, and never of one
+//     that has run (admit).
+//   - A machine that is not full costs a look at its figures every ten seconds; a pod is
+//     measured when it is limited, when the machine is full, or when somebody asks.
 //   - A status is kept until the server has stored it, the newest per pod.
 //   - No secret value is in a log, an event, a status or a file on disk (R14).
 //
@@ -31,5 +37,5 @@
 // "wait until +10s", and the status shows CrashLoopBackOff.
 //
 // An Agent is run (Run, with goroutines), or stepped by one caller: Adopt, Begin,
-// Receive, Changed, Survey, Step, Probe, Measure, Weigh, Take, Next, NextProbe, Save (D9).
+// Receive, Changed, Survey, Step, Probe, Measure, Weigh, Press, Take, Next, NextProbe, Save (D9).
 package agent

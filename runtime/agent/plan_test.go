@@ -156,6 +156,9 @@ func observedGen(t *rapid.T) observed {
 		limit, began := int64(60), metav1.NewTime(at.Add(-time.Duration(rapid.IntRange(0, 120).Draw(t, "age"))*time.Second))
 		o.pod.Spec.ActiveDeadlineSeconds, o.record.last.StartTime = &limit, &began
 	}
+	if rapid.IntRange(0, 4).Draw(t, "doomed") == 0 {
+		o.record.doom = &verdict{Reason: evicted, Message: "why", Hasty: rapid.Bool().Draw(t, "hasty"), Disrupts: rapid.Bool().Draw(t, "disrupts")}
+	}
 	o.record.clean = rapid.Bool().Draw(t, "clean")
 	if rapid.Bool().Draw(t, "sandbox") {
 		o.sandbox = &SandboxState{UID: "u", Ready: rapid.Bool().Draw(t, "ready"), IPs: []string{"10.1.0.2"}, Made: rapid.IntRange(0, 1).Draw(t, "made")}
@@ -221,8 +224,11 @@ func TestR8_PlanIsSafe(t *testing.T) {
 		if fmt.Sprintf("%+v", o.sandbox) != before || !equality.Semantic.DeepEqual(last, o.record.last) {
 			t.Fatal("the plan changed what it looked at")
 		}
-		ends := !o.wanted || o.pod.DeletionTimestamp != nil || terminal(report(o, at).Phase)
+		ends := !o.wanted || o.pod.DeletionTimestamp != nil || terminal(draft(o, at).Phase)
 		live, unsure := o.live()
+		if told := report(o, at).Phase; terminal(told) && !terminal(o.record.last.Phase) && (len(live) > 0 || unsure) {
+			t.Fatalf("told as %s while it may run: %+v", told, o.sandbox)
+		}
 		switch d.step.verb {
 		case start:
 			cur, ok := o.current(d.step.container)

@@ -197,6 +197,9 @@ func TestMemoryPressure(t *testing.T) {
 		if c := s.condition(corev1.NodeMemoryPressure); c.Status != corev1.ConditionTrue {
 			t.Errorf("%+v", c)
 		}
+		if a, b := s.said("NodeHasInsufficientMemory"), s.said("EvictionThresholdMet"); len(a) != 1 || len(b) == 0 || !strings.Contains(b[0], "Attempting to reclaim memory") {
+			t.Errorf("said %q, %q", a, b)
+		}
 		h.set(agent.MemoryAvailable, 1<<30)
 		sleep(time.Minute)
 		late, asks := pod("late"), requesting(pod("asks"), "memory", "1Mi")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,8 +106,11 @@ func (a *Agent) strained(host Host) (due []Threshold, waits bool) {
 	for _, t := range pressures() {
 		is := slices.Contains(holds, t)
 		if was := slices.Contains(q.holds, t); !q.told || is != was {
-			a.condition(pressureCondition(t, is))
+			c := pressureCondition(t, is)
+			a.condition(c)
 			if is != was {
+				reason := strings.Replace(c.Reason, "Kubelet", "Node", 1) // as Kubernetes' events have it
+				a.out.event(a.nodeEvent(reason+" "+now.String(), corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.name, reason)))
 				a.log.Warn("the machine's pressure changed", "condition", t, "holds", is)
 			}
 		}
@@ -125,12 +129,17 @@ func (a *Agent) relieve(ctx context.Context, t Threshold, level Level) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.cfg.Now()
+	about := fmt.Sprintf("Attempting to reclaim %s", resourceOf(t.Signal))
+	often := now.UTC().Truncate(10 * time.Minute).String() // it may go on for long
+	a.out.event(a.nodeEvent(about+often, corev1.EventTypeWarning, "EvictionThresholdMet", about))
+	notify(a.send)
 	for _, f := range rank(pods, t.Signal) {
 		e := a.entries[f.pod.UID]
 		if e == nil || !a.evict(e, evictionFor(f, t, level)) {
 			continue
 		}
-		a.squeeze.victim, a.squeeze.since = e.uid, a.cfg.Now()
+		a.squeeze.victim, a.squeeze.since = e.uid, now
 		a.log.Warn("a pod is evicted", "namespace", f.pod.Namespace, "pod", f.pod.Name, "signal", t.Signal, "free", level.Free, "least", t.least(level.All))
 		return nil
 	}

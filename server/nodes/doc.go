@@ -19,6 +19,12 @@
 // once per Config.Measure (what comes much earlier is passed over), on the node's lease: it goes when the node is lost, and with
 // the last pod that somebody asks about.
 //
+// What a node and all of its pods use it is asked when somebody wants to know (Figures,
+// for kubectl top): the answer is kept for seconds, here, and nowhere else.
+//
+// A session is told its node's labels, which people change, so that the agent can hold
+// pods against them that somebody bound by hand.
+//
 // The Lease object is the node's liveness and the session's epoch in one. It
 // hangs on a lease of the store, so it vanishes when the agent stops renewing,
 // and renewing does not change it. A new session rewrites it, and every write
