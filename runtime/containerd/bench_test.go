@@ -102,3 +102,21 @@ func BenchmarkUsage100(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkWritten100 is what measuring the disk of the pods of a full node costs, once a
+// period, if all of them are limited.
+func BenchmarkWritten100(b *testing.B) {
+	n := newNode(b)
+	pods := n.startPods(100)
+	defer n.removePods(pods)
+	uids := make([]types.UID, len(pods))
+	for i, p := range pods {
+		uids[i] = p.UID
+	}
+	for b.Loop() {
+		list, err := n.Written(b.Context(), uids...)
+		if err != nil || len(list) != len(pods) {
+			b.Fatalf("%d of %d, %v", len(list), len(pods), err)
+		}
+	}
+}
