@@ -31,7 +31,7 @@ spec:
 // ended while it runs; kubectl top says what is used.
 func TestResources(t *testing.T) {
 	t.Parallel()
-	c := probing(t)
+	c := probing(t, "--eviction-hard", "memory.available<100Mi,nodefs.available<1Mi")
 	c.deploy("resources", map[string]string{"modest.yaml": writing("modest", "", "{requests: {cpu: 10m, ephemeral-storage: 1Mi}, limits: {ephemeral-storage: 100Mi}}")})
 	lives := c.lives("app=modest", 1)
 	node := get[corev1.Node](c, "node", c.pods("app=modest")[0].Spec.NodeName)
