@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -34,6 +35,7 @@ type machineFlags struct {
 	socket, node, address string
 	labels                map[string]string
 	maxPods               int
+	collect               agent.Collect
 }
 
 func (m *machineFlags) flags(cmd *cobra.Command) {
@@ -43,6 +45,9 @@ func (m *machineFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&m.address, "node-ip", "", "address that other machines reach this one at (default that of the default route)")
 	f.StringToStringVar(&m.labels, "node-label", nil, "label of this node, key=value; may be repeated")
 	f.IntVar(&m.maxPods, "max-pods", 250, "how many pods this node takes")
+	f.IntVar(&m.collect.High, "image-gc-high", 85, "percent of the images' disk in use from which on images that nothing uses are removed; 100: never")
+	f.IntVar(&m.collect.Low, "image-gc-low", 80, "percent of it that are aimed at then")
+	f.DurationVar(&m.collect.MinAge, "image-min-age", 2*time.Minute, "how long an image stays at least")
 }
 
 // machineConfig is what the node's half of the process needs.
@@ -56,6 +61,9 @@ type machineConfig struct {
 }
 
 func (m machineFlags) config(dir dataDir, keeper string, nets networkConfig, log *slog.Logger) (machineConfig, error) {
+	if err := m.collect.Validate(); err != nil {
+		return machineConfig{}, fmt.Errorf("--image-gc-high, --image-gc-low, --image-min-age: %w", err)
+	}
 	if m.node == "" {
 		var err error
 		if m.node, err = nodeName(); err != nil {
@@ -136,6 +144,7 @@ func openMachine(ctx context.Context, cfg machineConfig) (_ *machine, err error)
 		Node:    m.facts,
 		Dir:     cfg.dir.agent(),
 		Secrets: secrets,
+		Collect: cfg.collect,
 		Log:     cfg.log.With("component", "agent"),
 	})
 	return m, err
