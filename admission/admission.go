@@ -23,6 +23,10 @@ const (
 	Delete Verb = "delete"
 )
 
+// EphemeralContainers is the subresource by which containers come to a pod that runs: as
+// a new pod, it is held against its namespace's level.
+const EphemeralContainers = "ephemeralcontainers"
+
 // Request is one wanted write.
 type Request struct {
 	Verb        Verb
@@ -59,7 +63,7 @@ func Admit(r Request, f Facts) (api.Object, error) {
 	if err := lifecycle(k, r, f); err != nil {
 		return nil, err
 	}
-	if r.Verb == Delete || r.Subresource != "" {
+	if r.Verb == Delete || r.Subresource != "" && r.Subresource != EphemeralContainers {
 		return r.Object, nil
 	}
 	if errs := unsupported(r); len(errs) > 0 {
@@ -67,6 +71,9 @@ func Admit(r Request, f Facts) (api.Object, error) {
 	}
 	switch o := r.Object.(type) {
 	case *corev1.Pod:
+		if r.Subresource == EphemeralContainers {
+			return o, secure(o, f)
+		}
 		if r.Verb == Create {
 			if err := secure(o, f); err != nil {
 				return nil, err

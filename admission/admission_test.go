@@ -9,6 +9,7 @@ import (
 	"headway.dev/headway/admission"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -107,9 +108,9 @@ func TestPodKeepsWhatItSays(t *testing.T) {
 func TestR12_UnsupportedFieldsAreRefused(t *testing.T) {
 	in := pod()
 	in.Spec.RuntimeClassName = new("gvisor")
-	in.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	in.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 	_, err := admission.Admit(admission.Request{Verb: admission.Create, Object: in}, active())
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.runtimeClassName") || !strings.Contains(err.Error(), "spec.ephemeralContainers") {
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.runtimeClassName") || !strings.Contains(err.Error(), "spec.overhead") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := admission.Admit(admission.Request{Verb: admission.Update, Object: in, Old: in, Subresource: "status"}, active()); err != nil {

@@ -8,7 +8,6 @@ import (
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
 	const (
-		noStdin  = "containers have no standard input"
 		noTokens = "pods get no API credentials"
 	)
 	term := func(prefix string) []FieldRule {
@@ -42,9 +41,8 @@ func podRules() []FieldRule {
 		mountRules("containers[]."),
 		acted("containers[].", "restartPolicy restartPolicyRules[].exitCodes.operator restartPolicyRules[].exitCodes.values[]"),
 		only("containers[].restartPolicyRules[].action", "a container is restarted alone", "Restart"),
-		refused(noStdin, "containers[].", "stdin stdinOnce"),
-		refused("containers have no terminal", "containers[].", "tty"),
-		refused("ephemeral containers are not run", "", "ephemeralContainers"),
+		acted("containers[].", "stdin stdinOnce tty"),
+		acted("ephemeralContainers[].", "targetContainerName"),
 		volumeRules(),
 
 		acted("", "restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostAliases[].ip hostAliases[].hostnames[]"),
@@ -79,19 +77,21 @@ func podRules() []FieldRule {
 		harmless("the volumes that there are get their group when they are made", "securityContext.", "fsGroupChangePolicy"),
 		acted("securityContext.sysctls[].", "value"),
 		only("securityContext.sysctls[].name", "another is not the pod's own, or can harm its node", safeSysctls()...),
-		refused("SELinux labels are not set", "securityContext.", "seLinuxChangePolicy"),
+		refused("volumes are not labelled for SELinux", "securityContext.", "seLinuxChangePolicy"),
 		only("os.name", "every node runs Linux", "linux"),
 		refused("every container runs in runc", "", "runtimeClassName overhead"),
 		acted("", "imagePullSecrets[].name"),
 	))
 }
 
-// withInit says of init containers what is said of containers.
+// withInit says of init and ephemeral containers what is said of containers.
 func withInit(rules []FieldRule) []FieldRule {
 	for _, r := range rules {
 		if rest, ok := strings.CutPrefix(r.Path, "containers[]."); ok {
-			r.Path = "initContainers[]." + rest
-			rules = append(rules, r)
+			for _, list := range []string{"initContainers[].", "ephemeralContainers[]."} {
+				r.Path = list + rest
+				rules = append(rules, r)
+			}
 		}
 	}
 	return rules
@@ -131,8 +131,8 @@ func httpRules(prefix string) []FieldRule {
 func confinement(prefix string) []FieldRule {
 	return slices.Concat(
 		acted(prefix+"seccompProfile.", "type localhostProfile"),
-		refused("AppArmor profiles are not set", prefix, "appArmorProfile"),
-		refused("SELinux labels are not set", prefix, "seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level"),
+		acted(prefix+"appArmorProfile.", "type localhostProfile"),
+		harmless("a label counts on nodes that have SELinux only", prefix, "seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level"),
 		refused("every node runs Linux", prefix, "windowsOptions"),
 	)
 }

@@ -38,10 +38,10 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 		gr = api.Events() // another view of the same objects
 	}
 	kind, known := api.ResourceKind(gr)
-	if !known || a.GetSubresource() != "" {
+	if !known || a.GetSubresource() != "" && a.GetSubresource() != admission.EphemeralContainers {
 		return nil // an access review, or a part of an object that was admitted
 	}
-	r := admission.Request{User: a.GetUserInfo().GetName()}
+	r := admission.Request{User: a.GetUserInfo().GetName(), Subresource: a.GetSubresource()}
 	var err error
 	switch a.GetOperation() {
 	case kubeadmission.Create:
@@ -67,7 +67,7 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 		r.Object.SetNamespace(a.GetNamespace())
 	}
 	facts := admission.Facts{}
-	if kind.Namespaced && r.Verb == admission.Create {
+	if kind.Namespaced && (r.Verb == admission.Create || r.Subresource != "") {
 		if facts.Namespace, err = g.namespace(ctx, a.GetNamespace()); err != nil {
 			return err
 		}

@@ -125,6 +125,36 @@ func TestR10_ForceDeletionWaitsForTheAgent(t *testing.T) {
 	}
 }
 
+// TestR10_AnIdentityIsNotStripped: what says that a pod has an identity is not taken off
+// it to force its deletion then.
+func TestR10_AnIdentityIsNotStripped(t *testing.T) {
+	f := start(t, 0, nil)
+	ctx := t.Context()
+	f.identityOf("db-0", "n1")
+	pods := f.admin.CoreV1().Pods("default")
+	patch := func(text string) error {
+		_, err := pods.Patch(ctx, "db-0", types.MergePatchType, []byte(text), metav1.PatchOptions{})
+		return err
+	}
+	other := `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"x","uid":"x","controller":true}]}}`
+	for _, bad := range []string{other, `{"metadata":{"ownerReferences":null,"labels":null}}`} {
+		if err := patch(bad); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "it has an identity while node n1 may run it") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	must(t, patch(`{"metadata":{"ownerReferences":null}}`)) // its set may leave it: the label stays
+	if err := patch(`{"metadata":{"labels":{"statefulset.kubernetes.io/pod-name":null}}}`); !apierrors.IsForbidden(err) {
+		t.Errorf("%v", err)
+	}
+	must(t, pods.Delete(ctx, "db-0", force()))
+	if f.livePod("db-0") == nil {
+		t.Error("the pod is gone")
+	}
+	f.identityOf("db-1", "")
+	_, err := pods.Patch(ctx, "db-1", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null,"labels":null}}`), metav1.PatchOptions{})
+	must(t, err) // no node runs it
+}
+
 // TestR10_DeletionOfAnEndedPodWaitsForItsContainers: one that is over its deadline is
 // Failed while its containers stop, which they do in their own time.
 func TestR10_DeletionOfAnEndedPodWaitsForItsContainers(t *testing.T) {

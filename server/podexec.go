@@ -68,14 +68,16 @@ func (e podExec) Connect(ctx context.Context, name string, options runtime.Objec
 	return upgrade(func(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 		e.told(ctx, "command in a container", pod, "container", o.Container, "command", o.Command[0])
 		run := execution{pods: e.server.cfg.Pods, pod: pod}
+		streams := &remotecommand.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 		if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-			err := serveWebSocket(ctx, w, r, o, run)
+			err := serveWebSocket(ctx, w, r, streams, func(in io.Reader, out, errs io.WriteCloser, sizes <-chan remotecommand.TerminalSize) error {
+				return run.ExecInContainer(ctx, "", "", o.Container, o.Command, in, out, errs, o.TTY, sizes, 0)
+			})
 			if err != nil {
 				e.server.cfg.Log.DebugContext(ctx, "a command's client is not told how it ended", "pod", name, "error", err)
 			}
 			return
 		}
-		streams := &remotecommand.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 		remotecommand.ServeExec(w, r, run, name, string(pod.UID), o.Container, o.Command, streams, idleStreams, streamsToCome, remotecommand.SupportedStreamingProtocols)
 	}), nil
 }
@@ -88,16 +90,21 @@ type execution struct {
 
 // ExecInContainer implements remotecommand.Executor.
 func (e execution) ExecInContainer(ctx context.Context, _, _, container string, command []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	return e.join(ctx, nodes.Command{Container: container, Args: command, TTY: tty}, in, out, errs, resize)
+}
+
+// join runs a command, or attaches to a container's own process.
+func (e execution) join(ctx context.Context, c nodes.Command, in io.Reader, out, errs io.WriteCloser, resize <-chan remotecommand.TerminalSize) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := nodes.Command{Container: container, Args: command, Stdin: in, TTY: tty}
+	c.Stdin = in
 	if out != nil { // else Stdout would be an interface that holds nil
 		c.Stdout = out
 	}
 	if errs != nil {
 		c.Stderr = errs
 	}
-	if tty && resize != nil { // the oldest protocols have no sizes
+	if c.TTY && resize != nil { // the oldest protocols have no sizes
 		sizes := make(chan *session.Size)
 		c.Sizes = sizes
 		go func() {
@@ -126,7 +133,7 @@ func (e execution) ExecInContainer(ctx context.Context, _, _, container string, 
 
 // serveWebSocket speaks version 5 of Kubernetes' protocol, which kubectl tries first:
 // unlike the older ones it can say that the input has ended.
-func serveWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, o *core.PodExecOptions, run execution) error {
+func serveWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, o *remotecommand.Options, run func(in io.Reader, out, errs io.WriteCloser, sizes <-chan remotecommand.TerminalSize) error) error {
 	channels := make([]wsstream.ChannelType, wire.StreamResize+1)
 	use := func(n int, wanted bool, as wsstream.ChannelType) {
 		if wanted {
@@ -174,7 +181,7 @@ func serveWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request,
 	if o.Stderr {
 		errs = streams[wire.StreamStdErr]
 	}
-	err = run.ExecInContainer(ctx, "", "", o.Container, o.Command, in, out, errs, o.TTY, sizes, 0)
+	err = run(in, out, errs, sizes)
 	text, err := json.Marshal(ending(err))
 	if err != nil {
 		return fmt.Errorf("encode how a command ended: %w", err)

@@ -87,6 +87,9 @@ func container(pod *corev1.Pod, name string) (string, error) {
 	for _, c := range pod.Spec.Containers {
 		regular, all = append(regular, c.Name), append(all, c.Name)
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		all = append(all, pod.Spec.EphemeralContainers[i].Name)
+	}
 	if name == "" {
 		if len(regular) == 1 {
 			return regular[0], nil

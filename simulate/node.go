@@ -65,7 +65,7 @@ func (n *node) boot() {
 	began := w.trace.began
 	a, err := agent.New(agent.Config{
 		Runtime: n.machine, Node: func() (*corev1.Node, error) { return n.facts.DeepCopy(), nil },
-		Workers: 1000, Pulls: 1000, // the engine's delays are the machine's business, and nobody may wait for another
+		Workers: 1000, // the engine's delays are the machine's business, and nobody may wait for another
 		Dir: filepath.Join(w.opts.Dir, n.name), Now: time.Now, Boot: func() time.Duration { return time.Since(began) }, Log: w.log(n.name),
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -39,6 +40,7 @@ type machineFlags struct {
 	reserved              map[string]string
 	evictHard, evictSoft  string
 	evictGrace            string
+	collect               agent.Collect
 }
 
 func (m *machineFlags) flags(cmd *cobra.Command) {
@@ -53,6 +55,9 @@ func (m *machineFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&m.evictHard, "eviction-hard", agent.DefaultEvictionHard, "how little may be free before pods are evicted at once; \"\": they never are")
 	f.StringVar(&m.evictSoft, "eviction-soft", "", "how little may be free for a while before pods are evicted, with their own time to stop")
 	f.StringVar(&m.evictGrace, "eviction-soft-grace-period", "", "for how long: signal=duration for each of --eviction-soft")
+	f.IntVar(&m.collect.High, "image-gc-high", 85, "percent of the images' disk in use from which on images that nothing uses are removed; 100: never")
+	f.IntVar(&m.collect.Low, "image-gc-low", 80, "percent of it that are aimed at then")
+	f.DurationVar(&m.collect.MinAge, "image-min-age", 2*time.Minute, "how long an image stays at least")
 }
 
 // machineConfig is what the node's half of the process needs.
@@ -69,6 +74,9 @@ type machineConfig struct {
 }
 
 func (m machineFlags) config(dir dataDir, keeper string, nets networkConfig, log *slog.Logger) (machineConfig, error) {
+	if err := m.collect.Validate(); err != nil {
+		return machineConfig{}, fmt.Errorf("--image-gc-high, --image-gc-low, --image-min-age: %w", err)
+	}
 	if m.node == "" {
 		var err error
 		if m.node, err = nodeName(); err != nil {
@@ -168,6 +176,7 @@ func openMachine(ctx context.Context, cfg machineConfig) (_ *machine, err error)
 		Dir:        cfg.dir.agent(),
 		Secrets:    secrets,
 		Log:        cfg.log.With("component", "agent"),
+		Collect:    cfg.collect,
 	})
 	return m, err
 }

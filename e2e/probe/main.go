@@ -135,9 +135,14 @@ func run(verb string, args []string) error {
 	return fmt.Errorf("unknown verb %q", verb)
 }
 
-// serve answers at port 8080 until ctx ends, then finishes the requests it has.
+// serve answers at port $PORT, else 8080, until ctx ends, then finishes the requests it
+// has.
 func serve(ctx context.Context) error {
-	s := &http.Server{Addr: ":8080"}
+	port := os.Getenv("PORT")
+	if port == "" {
+		port = "8080"
+	}
+	s := &http.Server{Addr: ":" + port}
 	done := make(chan error, 1)
 	go func() { <-ctx.Done(); done <- s.Shutdown(context.Background()) }()
 	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {

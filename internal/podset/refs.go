@@ -68,7 +68,11 @@ func RefNames(spec *corev1.PodSpec) []string {
 			names[kind+"/"+name] = true
 		}
 	}
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+	var debug []corev1.Container
+	for i := range spec.EphemeralContainers {
+		debug = append(debug, corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers, debug} {
 		for i := range containers {
 			for _, from := range containers[i].EnvFrom {
 				if from.ConfigMapRef != nil {

@@ -42,7 +42,7 @@ func Ended(p *corev1.Pod) bool {
 	if !Terminal(p) {
 		return false
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		for i := range statuses {
 			if statuses[i].State.Running != nil {
 				return false

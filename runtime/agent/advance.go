@@ -17,6 +17,9 @@ func advance(o observed, now time.Time) decision {
 		return d
 	}
 	var d decision
+	if d.step = debug(o, now, &d); d.step.verb != wait {
+		return d
+	}
 	begun, inits := o.begun(), o.pod.Spec.InitContainers
 	for i := range inits {
 		c := &inits[i]
@@ -100,6 +103,9 @@ func (o observed) isInit(c *corev1.Container) bool {
 
 // again says whether a dead attempt has a successor.
 func (o observed) again(c *corev1.Container, dead ContainerState) bool {
+	if debugNamed(o.pod, c.Name) != nil {
+		return false
+	}
 	if attempt, ok := o.record.replace[c.Name]; ok && attempt == dead.Attempt {
 		return true
 	}

@@ -33,11 +33,10 @@ type Config struct {
 	Host       func() (Host, error)
 	Busy       func() (time.Duration, error) // CPU time of the machine; nil: nobody knows
 	Thresholds []Threshold                   // at which pods are evicted
-	Images     Collector                     // nil: images stay
 	Dir        string                        // for the checkpoint; made 0700
 	Secrets    string                        // for Secrets; must be on a tmpfs, else none are kept
 	Workers    int                           // transitions at one time that work the engine; default 16
-	Pulls      int                           // image fetches at one time; default 8
+	Collect    Collect
 	// Probe asks a container how it is; default probe.Check.
 	Probe  func(context.Context, probe.Request) probe.Answer
 	Resync time.Duration        // how often everything is looked at; default 5 minutes
@@ -54,8 +53,9 @@ type Agent struct {
 	name     string
 	keep     *checkpoint
 	width    chan struct{} // one token per transition that works the engine
-	pulls    chan struct{}
 	born     time.Time
+
+	collecting sync.Mutex // images
 
 	mu      sync.Mutex
 	node    *corev1.Node
@@ -71,6 +71,7 @@ type Agent struct {
 	out     outbox
 	events  recorder
 	alien   map[string]bool // foreign containers that were told of
+	strange []string        // their images
 	adopted bool            // what ran before this agent is known
 	synced  bool            // in this process's life everything assigned was received at least once
 	seen    map[string]bool // objects received in this session, until it is synced
@@ -85,9 +86,6 @@ type Agent struct {
 func New(cfg Config) (*Agent, error) {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 16
-	}
-	if cfg.Pulls <= 0 {
-		cfg.Pulls = 8
 	}
 	if cfg.Resync <= 0 {
 		cfg.Resync = 5 * time.Minute
@@ -107,7 +105,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, instance: rand.Text(), name: node.Name, node: node,
-		width: make(chan struct{}, cfg.Workers), pulls: make(chan struct{}, cfg.Pulls),
+		width:   make(chan struct{}, cfg.Workers),
 		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
 		poke: make(chan struct{}, 1), send: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
@@ -165,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.measure(ctx) })
 	wg.Go(func() { a.weigh(ctx) })
 	wg.Go(func() { a.press(ctx) })
+	wg.Go(func() { a.collect(ctx) })
 	wg.Go(func() { a.examine(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)

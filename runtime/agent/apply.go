@@ -132,12 +132,6 @@ func (a *Agent) drain(e *entry, s step) {
 }
 
 func (a *Agent) fetch(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
-	select {
-	case a.pulls <- struct{}{}:
-		defer func() { <-a.pulls }()
-	case <-ctx.Done():
-		return
-	}
 	c := containerNamed(pod, s.container)
 	a.mu.Lock()
 	ring, missing := keyring(pod, a.things)
@@ -181,6 +175,9 @@ func (a *Agent) fetch(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 	}
 	now := a.cfg.Now()
 	b := e.record.pulls[c.Name].next(now, pullFirst, pullMost)
+	if known != nil {
+		b.Delay = max(b.Delay, known.RetryAfter)
+	}
 	e.record.pulls[c.Name] = b
 	e.record.troubles[c.Name] = trouble{reason: reason, message: err.Error(), backoff: b}
 	if reason == errImagePull {
@@ -201,6 +198,10 @@ func (a *Agent) start(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 	if err == nil {
 		err = checkUser(pod, c, image)
 	}
+	var target string
+	if err == nil {
+		target, err = o.target(c.Name)
+	}
 	if err != nil {
 		a.failed(e, pod, c, trouble{reason: configError, message: err.Error(), forObject: true})
 		a.mu.Unlock()
@@ -219,7 +220,7 @@ func (a *Agent) start(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 	}
 	cmd, args := command(c, vars)
 	state, err := a.cfg.Runtime.StartContainer(ctx, ContainerSpec{
-		Pod: pod, Container: c, Attempt: s.attempt, Image: image, Env: envList(vars), Command: cmd, Args: args, Mounts: mounts, Hash: specHash(c),
+		Pod: pod, Container: c, Attempt: s.attempt, Image: image, Env: envList(vars), Command: cmd, Args: args, Mounts: mounts, Target: target, Hash: specHash(c),
 	})
 	if err == nil && state.Phase != Running && state.Phase != Exited {
 		err = fmt.Errorf("it was started but is %s", state.Phase)

@@ -37,5 +37,6 @@
 // "wait until +10s", and the status shows CrashLoopBackOff.
 //
 // An Agent is run (Run, with goroutines), or stepped by one caller: Adopt, Begin,
-// Receive, Changed, Survey, Step, Probe, Measure, Weigh, Press, Take, Next, NextProbe, Save (D9).
+// Receive, Changed, Survey, Step, Probe, Measure, Weigh, Press, TidyImages, Take, Next,
+// NextProbe, Save (D9).
 package agent

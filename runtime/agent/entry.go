@@ -68,7 +68,10 @@ func learn(ours, servers *corev1.PodStatus) {
 	for _, lists := range []struct {
 		to   *[]corev1.ContainerStatus
 		from []corev1.ContainerStatus
-	}{{&ours.InitContainerStatuses, servers.InitContainerStatuses}, {&ours.ContainerStatuses, servers.ContainerStatuses}} {
+	}{
+		{&ours.InitContainerStatuses, servers.InitContainerStatuses}, {&ours.ContainerStatuses, servers.ContainerStatuses},
+		{&ours.EphemeralContainerStatuses, servers.EphemeralContainerStatuses},
+	} {
 		for _, s := range lists.from {
 			if s.ContainerID == "" {
 				continue
@@ -362,7 +365,7 @@ func outlasts(before, after *corev1.PodStatus) bool {
 	if before.Phase != after.Phase {
 		return true
 	}
-	for _, list := range [][]corev1.ContainerStatus{after.InitContainerStatuses, after.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{after.InitContainerStatuses, after.ContainerStatuses, after.EphemeralContainerStatuses} {
 		for _, s := range list {
 			was := lastStatus(before, s.Name)
 			if was == nil || was.ContainerID != s.ContainerID || was.Ready != s.Ready || (was.State.Running == nil) != (s.State.Running == nil) ||

@@ -20,7 +20,9 @@ const maxNamed, maxName = 5, 80
 // the node's condition says which there are now. Agent.mu is held.
 func (a *Agent) foreign(found []ForeignContainer) {
 	now := make(map[string]bool, len(found))
+	a.strange = nil
 	for _, c := range found {
+		a.strange = append(a.strange, c.Image)
 		key := c.ID + " " + c.CreatedAt.String()
 		now[key] = true
 		if a.alien[key] {

@@ -42,7 +42,13 @@ func (a *Agent) preStop(ctx context.Context, e *entry, pod *corev1.Pod, v victim
 	hooked, cancel := context.WithTimeout(ctx, v.grace)
 	defer cancel()
 	err := a.hook(hooked, e, pod, c, c.Lifecycle.PreStop, v.id)
-	if err == nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return // cut short: it may be called again
+	}
+	a.mu.Lock()
+	e.record.hooked[v.id] = true
+	a.mu.Unlock()
+	if err == nil {
 		return
 	}
 	if hooked.Err() != nil {

@@ -214,7 +214,8 @@ func TestPreStop(t *testing.T) {
 	}
 }
 
-// A deletion that becomes more urgent cuts the hook short; it is not called twice.
+// A deletion that becomes more urgent cuts the hook short; it is called again for what is
+// left of the grace period.
 func TestPreStopGetsLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &diary{}
@@ -228,8 +229,8 @@ func TestPreStopGetsLess(t *testing.T) {
 		s.assign(deleted(p, 600))
 		sleep(5 * time.Second)
 		s.assign(deleted(p, 8))
-		sleep(4 * time.Second)
-		if got := d.String(); got != "0 take 1000s in c0\n5 stop c0" || len(ids(t, machine)) != 0 {
+		sleep(6 * time.Second)
+		if got := d.String(); got != "0 take 1000s in c0\n5 take 1000s in c0\n8 stop c0" || len(ids(t, machine)) != 0 {
 			t.Fatalf("%s; %v runs", got, ids(t, machine))
 		}
 	})

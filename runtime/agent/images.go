@@ -15,8 +15,10 @@ const maxImages, maxImageNames = 50, 5
 
 // PresentImage is an image that needs no pull.
 type PresentImage struct {
+	ID    string   // of the engine
 	Names []string // canonical references, and repository@digest
 	Size  int64    // bytes that a pull of it fetches
+	Kept  bool     // it is never removed to free space: a registry could not give it again
 }
 
 // largest are the images that the Node shows, in an order that does not change.

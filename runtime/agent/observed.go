@@ -27,6 +27,7 @@ type record struct {
 	troubles  map[string]trouble   // by container: why it cannot start now
 	health    map[string]health    // by container: of the attempt that runs
 	stops     map[string]time.Time // by engine id: when the stop of a container began
+	hooked    map[string]bool      // by engine id: its preStop hook is over
 	replace   map[string]int       // by container: attempt that was stopped for a new image
 	announced map[string]int       // by container: attempt whose back-off has its event
 	sandbox   trouble              // why the sandbox cannot be made, or undone, now
@@ -41,7 +42,7 @@ type record struct {
 func newRecord(status corev1.PodStatus) *record {
 	return &record{
 		last: status, images: map[string]present{}, pulls: map[string]backoff{}, crashes: map[string]crash{},
-		troubles: map[string]trouble{}, replace: map[string]int{}, announced: map[string]int{}, health: map[string]health{}, stops: map[string]time.Time{},
+		troubles: map[string]trouble{}, replace: map[string]int{}, announced: map[string]int{}, health: map[string]health{}, stops: map[string]time.Time{}, hooked: map[string]bool{},
 	}
 }
 
@@ -147,7 +148,7 @@ func (o observed) deadline() (time.Time, bool) {
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
 func lastStatus(s *corev1.PodStatus, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]

@@ -158,14 +158,14 @@ func stopOne(o observed, c ContainerState, grace time.Duration, now time.Time) s
 }
 
 // add has one more container stopped. Of its grace goes what an earlier stop of it
-// has used up; its hook is not called again, and never after the signal.
+// has used up; its hook is called again if it was cut short, never after the signal.
 func (s *step) add(o observed, c ContainerState, rank int, grace time.Duration, now time.Time) {
 	began, again := o.record.stops[c.ID]
 	if again {
 		grace = max(grace-now.Sub(began), 0)
 	}
 	v := victim{id: c.ID, name: c.Name, rank: rank, grace: grace}
-	if o.pod != nil && !again && !c.Signalled && grace > 0 {
+	if o.pod != nil && !o.record.hooked[c.ID] && !c.Signalled && grace > 0 {
 		spec := containerNamed(o.pod, c.Name)
 		v.hook = spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 	}

@@ -25,7 +25,10 @@ type watch struct {
 	watched
 	e    *entry
 	item *probe.Item[*watch]
-	cut  func() // ends the check that is under way; nil: none is
+	// How often a readiness probe was asked in vain before its first success; negative:
+	// it has succeeded, or is of another kind.
+	early int
+	cut   func() // ends the check that is under way; nil: none is
 }
 
 // watched is what a watch is of.
@@ -95,7 +98,11 @@ func (a *Agent) watchOver(e *entry, now time.Time) {
 		if slices.ContainsFunc(e.watches, func(w *watch) bool { return w.watched == of }) {
 			continue
 		}
-		w := &watch{watched: of, e: e}
+		w := &watch{watched: of, e: e, early: -1}
+		cur, _ := e.observed(nil).current(of.container)
+		if c := containerNamed(e.pod, of.container); of.kind == probe.Readiness && !e.observed(nil).health(c, cur).ready {
+			w.early = 0
+		}
 		p := of.kind.Of(containerNamed(e.pod, of.container))
 		w.item = a.probes.schedule.Add(w, a.firstProbe(e, of, p, now), p.Exec != nil)
 		e.watches = append(e.watches, w)
@@ -119,6 +126,23 @@ func (a *Agent) firstProbe(e *entry, of watched, p *corev1.Probe, now time.Time)
 
 func periodOf(p *corev1.Probe) time.Duration {
 	return time.Duration(cmp.Or(p.PeriodSeconds, 10)) * time.Second
+}
+
+// pause is the time to the next check. Until a container has been ready once, each that
+// finds it not ready costs whoever waits for it: it is asked again after 1 s, 2 s, 4 s …,
+// at most its period. How many failures there are makes no difference as long as it is
+// not ready; successes are counted a period apart.
+func (w *watch) pause(p *corev1.Probe, found probe.Result) time.Duration {
+	period := periodOf(p)
+	if found == probe.Success {
+		w.early = -1
+	}
+	if w.early < 0 {
+		return period
+	}
+	soon := min(time.Second<<min(w.early, 16), period)
+	w.early++
+	return soon
 }
 
 // stir wakes the goroutine if something is due before it wakes by itself.
@@ -203,7 +227,8 @@ func (a *Agent) check(ctx context.Context, it *probe.Item[*watch]) {
 	w.cut = nil
 	slow.Stop()
 	now := a.cfg.Now()
-	wanted := a.probes.schedule.Done(it, periodOf(p), now)
+	period := w.pause(p, answer.Result)
+	wanted := a.probes.schedule.Done(it, period, now)
 	a.probes.stir()
 	if wanted && ctx.Err() == nil {
 		a.answered(e, w, c, answer, now)

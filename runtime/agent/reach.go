@@ -108,7 +108,7 @@ func (a *Agent) execFor(ctx context.Context, r *session.ExecRequest, d *session.
 	if err != nil {
 		return err
 	}
-	if len(r.Command) == 0 {
+	if len(r.Command) == 0 && !r.Attach {
 		return errors.New("there is no command to run")
 	}
 	if err := d.Send(session.Message{Ready: true}); err != nil {
@@ -133,7 +133,7 @@ func (a *Agent) execFor(ctx context.Context, r *session.ExecRequest, d *session.
 		req.Sizes = sizes
 		wg.Go(func() { resize(ctx, d, sizes) })
 	}
-	code, err := a.cfg.Runtime.Exec(ctx, req)
+	code, err := a.join(ctx, r.Attach, req)
 	cancel()
 	in.CloseWithError(io.ErrClosedPipe)
 	wg.Wait()
@@ -141,6 +141,14 @@ func (a *Agent) execFor(ctx context.Context, r *session.ExecRequest, d *session.
 		return err
 	}
 	return d.Send(session.Message{Exit: &session.Exit{Code: code}})
+}
+
+// join runs a command, or attaches to a container's own process.
+func (a *Agent) join(ctx context.Context, attach bool, req ExecRequest) (int32, error) {
+	if !attach {
+		return a.cfg.Runtime.Exec(ctx, req)
+	}
+	return 0, a.cfg.Runtime.Attach(ctx, AttachRequest{ID: req.ID, Stdin: req.Stdin, Stdout: req.Stdout, Stderr: req.Stderr, Sizes: req.Sizes})
 }
 
 // running finds the container that runs under a name.

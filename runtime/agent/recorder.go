@@ -11,6 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// As in Kubernetes: of one pod and reason, so many events at once and one more after
+// each time. What is not sent is counted in the next that is.
+const (
+	eventBurst = 25
+	eventEvery = 5 * time.Minute
+)
+
 const (
 	maxRemembered = 1024 // events that a repeat is counted in
 	maxMessage    = 1024 // bytes, as in Kubernetes
@@ -21,7 +28,51 @@ type recorder struct {
 	host   string
 	known  map[eventKey]*corev1.Event
 	order  []eventKey
+	flows  map[flowKey]allowance
 	serial int64
+}
+
+type flowKey struct {
+	uid    types.UID
+	reason string
+}
+
+// allowance is how many events may be sent at a time.
+type allowance struct {
+	left  float64
+	since time.Time
+}
+
+// spend takes one of what is allowed at now.
+func (a allowance) spend(now time.Time) (allowance, bool) {
+	if a.since.IsZero() {
+		a = allowance{left: eventBurst, since: now}
+	}
+	a.left = min(a.left+max(now.Sub(a.since), 0).Seconds()/eventEvery.Seconds(), eventBurst)
+	a.since = now
+	if a.left < 1 {
+		return a, false
+	}
+	a.left--
+	return a, true
+}
+
+// allowed says whether one more event of a pod for this reason is sent.
+func (r *recorder) allowed(uid types.UID, reason string, now time.Time) bool {
+	key := flowKey{uid, reason}
+	if _, known := r.flows[key]; !known && len(r.flows) >= maxRemembered {
+		for k, a := range r.flows { // those that are full again say nothing
+			if now.Sub(a.since) >= eventBurst*eventEvery {
+				delete(r.flows, k)
+			}
+		}
+		if len(r.flows) >= maxRemembered {
+			clear(r.flows)
+		}
+	}
+	next, ok := r.flows[key].spend(now)
+	r.flows[key] = next
+	return ok
 }
 
 type eventKey struct {
@@ -31,7 +82,7 @@ type eventKey struct {
 }
 
 func newRecorder(host string) recorder {
-	return recorder{host: host, known: map[eventKey]*corev1.Event{}}
+	return recorder{host: host, known: map[eventKey]*corev1.Event{}, flows: map[flowKey]allowance{}}
 }
 
 func (r *recorder) record(pod *corev1.Pod, container, type_, reason, message string, now time.Time) *corev1.Event {
@@ -64,6 +115,8 @@ func (r *recorder) record(pod *corev1.Pod, container, type_, reason, message str
 		path := "spec.containers"
 		if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == container }) {
 			path = "spec.initContainers"
+		} else if debugNamed(pod, container) != nil {
+			path = "spec.ephemeralContainers"
 		}
 		e.InvolvedObject.FieldPath = path + "{" + container + "}"
 	}
@@ -82,7 +135,11 @@ func (a *Agent) event(pod *corev1.Pod, container, type_, reason, message string,
 	if pod == nil {
 		return
 	}
-	a.out.event(a.events.record(pod, container, type_, reason, message, now))
+	e := a.events.record(pod, container, type_, reason, message, now)
+	if !a.events.allowed(pod.UID, reason, now) {
+		return
+	}
+	a.out.event(e)
 	notify(a.send)
 }
 

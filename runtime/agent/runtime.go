@@ -26,12 +26,27 @@ type Runtime interface {
 	Sandboxes
 	Containers
 	Meter
-	// EnsureImage makes the image present under the policy and returns it.
+	Images
+}
+
+// Images are what containers are made from.
+type Images interface {
+	// EnsureImage makes the image present under the policy and returns it. It goes on
+	// as long as something comes, and bounds how many are fetched at once.
 	// Errors: *ImageError.
 	EnsureImage(ctx context.Context, req ImageRequest) (Image, error)
 	// Images lists the images that are present, in any order.
 	Images(ctx context.Context) ([]PresentImage, error)
+	// RemoveImage removes a present image under all its names and returns when its
+	// space is free. A container that is made from it runs on; one that starts meanwhile
+	// runs, or its start fails and can be asked for again.
+	RemoveImage(ctx context.Context, id string) error
+	// ImageDisk is the file system that images are on.
+	ImageDisk(ctx context.Context) (DiskSpace, error)
 }
+
+// DiskSpace is how large a file system is, in bytes.
+type DiskSpace struct{ Capacity, Available int64 }
 
 // Sandboxes are the surroundings of pods: namespaces, network, cgroup, files.
 type Sandboxes interface {
@@ -80,12 +95,27 @@ type Containers interface {
 	RemoveContainer(ctx context.Context, id string) error
 	// Logs writes a container's log to w.
 	Logs(ctx context.Context, req LogRequest, w io.Writer) error
+	// Attach connects with a container's own process until the container ends, which is
+	// no error, or ctx does. Its log is written as ever. An input with stdinOnce is
+	// closed when the first who was attached with one leaves.
+	Attach(ctx context.Context, req AttachRequest) error
 	// Exec runs a command beside a running container's own and returns how it ended.
 	// One that is killed, at its timeout or at the end of ctx, gives ErrKilled; that
 	// it could not be run is another error. What an agent that died left behind of a
 	// command is killed by the next one. It reads Stdin until that ends, in the end
 	// beyond its own return, so whoever calls it closes Stdin.
 	Exec(ctx context.Context, req ExecRequest) (code int32, err error)
+}
+
+// AttachRequest asks to be attached to a container's own process.
+type AttachRequest struct {
+	ID    string    // of the engine
+	Stdin io.Reader // nil: none. It is read until it ends, in the end beyond the return
+	// What the container prints, each from one goroutine; nil: dropped. Whoever writes
+	// slowly is dropped; the container does not wait.
+	Stdout, Stderr io.Writer
+	Sizes          <-chan TerminalSize // of its terminal, until it is closed; nil: none
+	Attached       func()              // called when nothing that it prints can be missed any more; nil: not
 }
 
 // ErrKilled is the end of a command that took too long.
@@ -158,7 +188,8 @@ type ContainerState struct {
 	Signal     int32
 	Reason     string // Completed, Error, OOMKilled, ContainerCannotRun, StartError
 	Message    string
-	Signalled  bool // its stop signal was sent
+	Signalled  bool          // its stop signal was sent
+	StopSignal corev1.Signal // by name; "": not known
 	LogPath    string
 }
 
@@ -180,6 +211,7 @@ type ContainerSpec struct {
 	Command   []string // expanded; empty: the image's entrypoint
 	Args      []string // expanded
 	Mounts    []volume.Mount
+	Target    string // container, by the engine's id, whose processes it sees; "": its own
 	Hash      string
 }
 
@@ -205,8 +237,9 @@ type Image struct {
 // ErrImagePull, ErrImageNeverPull, InvalidImageName, ImageInspectError. Errors
 // never hold credentials (R14).
 type ImageError struct {
-	Reason string
-	Err    error
+	Reason     string
+	RetryAfter time.Duration // what the registry asks for; 0: nothing
+	Err        error
 }
 
 func (e *ImageError) Error() string { return e.Err.Error() }

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containerNamed finds a container of the pod, init containers included.
+// containerNamed finds a container of the pod, init and ephemeral ones included.
 func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -18,6 +18,9 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 				return &list[i]
 			}
 		}
+	}
+	if c := debugNamed(pod, name); c != nil {
+		return asContainer(c)
 	}
 	return nil
 }

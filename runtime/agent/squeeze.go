@@ -12,12 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Collector frees disk that images take which no pod needs.
-type Collector interface {
-	// CollectImages frees at least so many bytes, if it can, and says how many it did.
-	CollectImages(ctx context.Context, freeBytes int64) (freed int64, err error)
-}
-
 const (
 	pressPeriod  = 10 * time.Second // Kubernetes'
 	evictionWait = 30 * time.Second // for what an evicted pod held
@@ -71,12 +65,12 @@ func (a *Agent) Press(ctx context.Context) error {
 	if len(due) == 0 || waits {
 		return nil
 	}
-	if t := due[0]; a.cfg.Images != nil && conditionOf(t.Signal) == corev1.NodeDiskPressure {
+	if t := due[0]; conditionOf(t.Signal) == corev1.NodeDiskPressure {
 		lacks := int64(math.MaxInt64) // nobody knows how many files an image has
 		if resourceOf(t.Signal) == corev1.ResourceEphemeralStorage {
 			lacks = t.least(host[t.Signal].All) - host[t.Signal].Free
 		}
-		freed, err := a.cfg.Images.CollectImages(ctx, lacks)
+		freed, err := a.CollectImages(ctx, lacks)
 		if err != nil {
 			a.log.Error("images could not be collected on a full disk", "error", err)
 		}

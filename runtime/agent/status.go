@@ -87,6 +87,11 @@ func draft(o observed, now time.Time) corev1.PodStatus {
 	for i := range o.pod.Spec.Containers {
 		out.ContainerStatuses = append(out.ContainerStatuses, o.container(&o.pod.Spec.Containers[i], now, ending, false, begun))
 	}
+	for i := range o.pod.Spec.EphemeralContainers {
+		s := o.container(asContainer(&o.pod.Spec.EphemeralContainers[i]), now, ending, false, begun)
+		s.Ready, s.Started = false, nil // nobody is sent to it
+		out.EphemeralContainerStatuses = append(out.EphemeralContainerStatuses, s)
+	}
 	o.phase(&out, now)
 	o.conditions(&out, now)
 	return out
@@ -152,6 +157,9 @@ func (o observed) container(c *corev1.Container, now time.Time, ending, isInit, 
 	}
 	if cur.ID != "" {
 		out.ContainerID = engine + cur.ID
+	}
+	if cur.StopSignal != "" {
+		out.StopSignal = &cur.StopSignal
 	}
 	if prev, ok := o.previous(c.Name); ok && prev.Phase == Exited {
 		out.LastTerminationState.Terminated = terminated(prev)

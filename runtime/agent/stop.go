@@ -101,6 +101,7 @@ func (a *Agent) stopped(e *entry, pod *corev1.Pod, s step, err error) {
 		switch lives := slices.ContainsFunc(live, func(c ContainerState) bool { return c.ID == v.id }); {
 		case !lives:
 			delete(e.record.stops, v.id)
+			delete(e.record.hooked, v.id)
 		case err == nil:
 			err = errors.New("a container still runs after it was stopped")
 		}

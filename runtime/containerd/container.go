@@ -37,6 +37,7 @@ const (
 	labelImageID    = "headway.dev/image-id"
 	labelStopSignal = "headway.dev/stop-signal"
 	labelMessage    = "headway.dev/message" // how long its message can be, and whether the log can give it
+	labelInput      = "headway.dev/input"   // what it has of an input and a terminal
 	labelMade       = "headway.dev/sandbox" // which making of the sandbox it is of
 	// labelRoot keeps containerd's garbage collector off a snapshot whose
 	// container is not there yet.
@@ -134,7 +135,15 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	if err := os.Chmod(message, 0o666); err != nil { // whoever the container runs as
 		return fmt.Errorf("make termination message: %w", err)
 	}
-	err = r.cfg.Keeper.Open(ctx, keeper.Container{ID: id, Stdout: dir.stdout(id), Stderr: dir.stderr(id), Log: log})
+	in, err := makeInput(dir, id, spec.Container)
+	if err != nil {
+		return err
+	}
+	errs := dir.stderr(id)
+	if spec.Container.TTY {
+		errs = "" // a terminal has none
+	}
+	err = r.cfg.Keeper.Open(ctx, keeper.Container{ID: id, Stdout: dir.stdout(id), Stderr: errs, Log: log})
 	if err != nil {
 		return err
 	}
@@ -155,9 +164,17 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	if err != nil {
 		return err
 	}
+	confined, err := r.confine(spec)
+	if err != nil {
+		return err
+	}
+	target, err := r.target(spec.Target)
+	if err != nil {
+		return err
+	}
 	oci, err := blueprint{
 		spec: spec, host: host, image: img.Config, user: user, dir: dir, message: message, cgroup: r.cgroup(uid, id),
-		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, pages: r.pages, caps: r.caps, seccomp: profile,
+		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, pages: r.pages, caps: r.caps, seccomp: profile, confined: confined, target: target,
 	}.build()
 	if err != nil {
 		return err
@@ -175,13 +192,15 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 			labelUID: string(uid), labelNamespace: spec.Pod.Namespace, labelPod: spec.Pod.Name,
 			labelName: spec.Container.Name, labelAttempt: strconv.Itoa(spec.Attempt), labelHash: spec.Hash,
 			labelImage: spec.Container.Image, labelImageID: spec.Image.Digest, labelStopSignal: stopSignal,
-			labelMade: strconv.Itoa(record.Made), labelMessage: messageOf(spec).String(),
+			labelMade: strconv.Itoa(record.Made), labelMessage: messageOf(spec).String(), labelInput: inputLabel(spec.Container),
 		},
 	})
 	if err != nil {
 		return err
 	}
-	pid, err := r.task(ctx, id, dir, rootfs)
+	pid, err := r.task(ctx, &tasks.CreateTaskRequest{
+		ContainerID: id, Stdin: in, Stdout: dir.stdout(id), Stderr: errs, Terminal: spec.Container.TTY,
+	}, rootfs)
 	if err != nil {
 		return err
 	}
@@ -189,6 +208,7 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	c := newContainer(agent.ContainerState{
 		ID: id, Name: spec.Container.Name, Attempt: spec.Attempt, Made: record.Made, SpecHash: spec.Hash, Phase: agent.Created,
 		Image: spec.Container.Image, ImageID: spec.Image.Digest, PID: pid, CreatedAt: created, StartedAt: now, LogPath: log,
+		StopSignal: signalName(stopSignal),
 	})
 	c.record, c.stopSignal, c.started = containerRecord{StartedAt: now}, stopSignal, true
 	c.message = messageOf(spec)
@@ -204,6 +224,20 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	sb.containers[id] = c
 	r.owners[id] = uid
 	return nil
+}
+
+// target is the process of a running container; 0: none is named.
+func (r *Runtime) target(id string) (uint32, error) {
+	if id == "" {
+		return 0, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, c := r.find(id)
+	if c == nil || c.state.Phase != agent.Running || c.state.PID == 0 {
+		return 0, fmt.Errorf("the container whose processes it is to see does not run: %w", errdefs.ErrUnavailable)
+	}
+	return c.state.PID, nil
 }
 
 // stopSignalOf is the signal that a container is stopped with: the pod's, or the
@@ -250,8 +284,7 @@ func (r *Runtime) record(ctx context.Context, c containers.Container) (time.Time
 }
 
 // task makes the container's process, stopped before its first instruction.
-func (r *Runtime) task(ctx context.Context, id string, dir podDir, rootfs []mount.Mount) (uint32, error) {
-	req := &tasks.CreateTaskRequest{ContainerID: id, Stdout: dir.stdout(id), Stderr: dir.stderr(id)}
+func (r *Runtime) task(ctx context.Context, req *tasks.CreateTaskRequest, rootfs []mount.Mount) (uint32, error) {
 	for _, m := range rootfs {
 		req.Rootfs = append(req.Rootfs, &apitypes.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
@@ -262,7 +295,7 @@ func (r *Runtime) task(ctx context.Context, id string, dir podDir, rootfs []moun
 		case err == nil:
 			return resp.Pid, nil
 		case errdefs.IsAlreadyExists(err): // an interrupted call made it
-			if err := r.deleteTask(ctx, id); err != nil {
+			if err := r.deleteTask(ctx, req.ContainerID); err != nil {
 				return 0, err
 			}
 		case !inTheMaking(err):
@@ -293,7 +326,7 @@ func inTheMaking(err error) bool {
 // failed nothing is decided: the same attempt may be asked for again. Otherwise
 // the attempt is over, as Kubernetes shows it: StartError, exit code 128.
 func (r *Runtime) startFailed(ctx context.Context, id string, spec agent.ContainerSpec, cause error) (agent.ContainerState, error) {
-	cause = fmt.Errorf("start container %s: %w", spec.Container.Name, cause)
+	cause = scrubbed(fmt.Errorf("start container %s: %w", spec.Container.Name, cause), spec)
 	ctx, cancel := undo(ctx)
 	defer cancel()
 	if errdefs.IsNotFound(cause) {
@@ -387,7 +420,7 @@ func (r *Runtime) removeContainer(ctx context.Context, id string) error {
 		return fmt.Errorf("remove writable layer of container %s: %w", c.state.Name, err)
 	}
 	dir := r.pod(uid)
-	for _, path := range []string{dir.containerRecord(id), dir.path("containers", id+".message")} {
+	for _, path := range []string{dir.containerRecord(id), dir.path("containers", id+".message"), dir.stdin(id), dir.attached(id)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return fmt.Errorf("remove record of container %s: %w", c.state.Name, err)
 		}

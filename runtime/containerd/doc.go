@@ -16,8 +16,9 @@
 //	                 ns/{net,ipc,uts}   its namespaces
 //	                 shm/               its /dev/shm
 //	                 hosts, hostname, resolv.conf
-//	                 containers/<id>.json, <id>.out, <id>.err
+//	                 containers/<id>.json, <id>.out, <id>.err, <id>.in
 //	                 logs/<container>/<attempt>.log
+//	<Dir>/images/                       who pulled which image (package image)
 //
 // Invariants:
 //   - The id of a container is derived from (pod UID, name, attempt), so the same

@@ -13,10 +13,9 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
-	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	digest "github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -29,8 +28,9 @@ import (
 
 // engine stores images in containerd. It is image.Engine.
 type engine struct {
-	client *client.Client
-	hosts  string
+	client   *client.Client
+	hosts    string
+	platform platforms.MatchComparer // of this machine
 
 	mu    sync.Mutex
 	cache map[string]image.Image  // by canonical name; valid as long as the digest is
@@ -136,30 +136,6 @@ func (e *engine) read(ctx context.Context, stored images.Image) (image.Image, er
 	defer e.mu.Unlock()
 	e.cache[stored.Name] = img
 	return img, nil
-}
-
-// Pull fetches an image. The credential is shown to the registry that the image is
-// named for, never to a mirror of it.
-func (e *engine) Pull(ctx context.Context, ref string, credential *image.Credential) (image.Image, error) {
-	hosts := config.HostOptions{HostDir: config.HostDirFromRoot(e.hosts)}
-	if credential != nil {
-		hosts.Credentials = func(host string) (user, secret string, err error) {
-			own := image.Host(ref)
-			if host != own && !(own == "docker.io" && host == "registry-1.docker.io") {
-				return "", "", nil
-			}
-			if credential.IdentityToken != "" {
-				return "", credential.IdentityToken, nil
-			}
-			return credential.Username, credential.Password, nil
-		}
-	}
-	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, hosts)})
-	pulled, err := e.client.Pull(ctx, ref, client.WithResolver(resolver), client.WithPullUnpack, client.WithPullSnapshotter(snapshotter))
-	if err != nil {
-		return image.Image{}, err
-	}
-	return e.read(ctx, pulled.Metadata())
 }
 
 // Import stores the images of an archive.

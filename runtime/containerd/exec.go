@@ -49,8 +49,9 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 	defer func() {
 		after, cancel := undo(ctx)
 		defer cancel()
-		if _, gone := p.Delete(after, client.WithProcessKill); gone != nil && !errdefs.IsNotFound(gone) && err == nil {
-			err = fmt.Errorf("clean up after a command in container %s: %w", c.state.Name, gone)
+		if _, gone := p.Delete(after, client.WithProcessKill); gone != nil && !errdefs.IsNotFound(gone) {
+			r.cfg.Log.Warn("a command is not cleaned up after yet", "container", c.state.Name, "error", gone)
+			r.endLater(ctx, req.ID, p)
 		}
 	}()
 	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -179,6 +180,31 @@ func (r *Runtime) endCommands(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// endLater ends a command that containerd would not let go of, and then removes its
+// pipes, by which the next agent would know it: until that has succeeded they stay.
+func (r *Runtime) endLater(ctx context.Context, container string, p client.Process) {
+	ctx = context.WithoutCancel(ctx)
+	r.group.Go(func() {
+		for tries := 0; tries < endTries; tries++ {
+			err := r.endCommand(ctx, container, p.ID())
+			if err == nil {
+				p.IO().Cancel()
+				if err = p.IO().Close(); err == nil {
+					return
+				}
+			}
+			select {
+			case <-r.over:
+				return // the next agent finds it
+			case <-time.After(endPause):
+			}
+		}
+	})
+}
+
+// How often, and how often at most, a command is tried to be ended.
+const endPause, endTries = 10 * time.Second, 60
 
 func (r *Runtime) endCommand(ctx context.Context, container, command string) error {
 	ts := r.client.TaskService()

@@ -174,7 +174,7 @@ func (r *Runtime) loadContainer(ctx context.Context, c containers.Container, p *
 	state := agent.ContainerState{
 		ID: c.ID, Name: c.Labels[labelName], Attempt: attempt, Made: made, SpecHash: c.Labels[labelHash], Phase: agent.Created,
 		Image: c.Labels[labelImage], ImageID: c.Labels[labelImageID], CreatedAt: c.CreatedAt,
-		StartedAt: record.StartedAt, LogPath: dir.log(c.Labels[labelName], attempt),
+		StartedAt: record.StartedAt, LogPath: dir.log(c.Labels[labelName], attempt), StopSignal: signalName(c.Labels[labelStopSignal]),
 	}
 	r.mu.Lock()
 	sb := r.sandboxes[uid]
@@ -252,7 +252,7 @@ func (r *Runtime) tidy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list snapshots: %w", err)
 	}
-	errs := []error{r.endCommands(ctx)}
+	errs := []error{r.endCommands(ctx), r.endInputs(ctx)}
 	for _, key := range stale {
 		if err := r.client.SnapshotService(snapshotter).Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove leftover snapshot: %w", err))

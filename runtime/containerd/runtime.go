@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/platforms"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -34,6 +36,9 @@ type Output interface {
 	Open(ctx context.Context, c keeper.Container) error
 	// Close writes what is left in the FIFOs to the log and removes them.
 	Close(ctx context.Context, id string) error
+	// Attach hands on what a container prints from now on until it ends, or ctx does.
+	// It calls attached when nothing can be missed any more.
+	Attach(ctx context.Context, id string, attached func(), stdout, stderr io.Writer) error
 	// List returns the ids of the open containers.
 	List(ctx context.Context) ([]string, error)
 	// Keep sees to it that it runs, until ctx ends.
@@ -60,6 +65,9 @@ type Config struct {
 	Log          *slog.Logger
 }
 
+// How many images are pulled at once, and from one registry.
+const pulls, pullsPerHost = 6, 3
+
 // snapshotter is the one that every containerd on Linux has.
 const snapshotter = "overlayfs"
 
@@ -83,6 +91,7 @@ type Runtime struct {
 	locks keyed
 	slots chan struct{}
 	stop  context.CancelFunc
+	over  <-chan struct{} // closed by Close
 	group sync.WaitGroup
 
 	mu        sync.Mutex
@@ -147,10 +156,14 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd at %s: %w", cfg.Socket, err)
 	}
-	r.engine = &engine{client: r.client, hosts: cfg.HostsDir, cache: map[string]image.Image{}, users: map[string]userOf{}}
-	r.images = image.New(image.Config{Engine: r.engine, Parallel: 3, Log: cfg.Log})
+	r.engine = &engine{client: r.client, hosts: cfg.HostsDir, platform: platforms.Default(), cache: map[string]image.Image{}, users: map[string]userOf{}}
+	r.images, err = image.New(image.Config{Engine: r.engine, Parallel: pulls, PerHost: pullsPerHost, Dir: filepath.Join(cfg.Dir, "images"), Log: cfg.Log})
+	if err != nil {
+		return nil, errors.Join(err, r.client.Close())
+	}
 
 	ctx, r.stop = context.WithCancel(ctx)
+	r.over = ctx.Done()
 	first := make(chan error, 1)
 	r.group.Go(func() { r.follow(ctx, first) })
 	if err := <-first; err != nil {
@@ -240,7 +253,7 @@ func (r *Runtime) EnsureImage(ctx context.Context, req agent.ImageRequest) (agen
 	img, err := r.images.Ensure(ctx, image.Request{Name: req.Reference, Policy: policy, Keyring: req.Keyring, Progress: req.Progress})
 	var known *image.Error
 	if errors.As(err, &known) {
-		return agent.Image{}, &agent.ImageError{Reason: known.Reason, Err: known.Err}
+		return agent.Image{}, &agent.ImageError{Reason: known.Reason, RetryAfter: known.RetryAfter, Err: known.Err}
 	}
 	if err != nil {
 		return agent.Image{}, err

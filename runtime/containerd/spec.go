@@ -29,6 +29,8 @@ type blueprint struct {
 	pages    []int64             // sizes of the machine's huge pages
 	caps     []string            // that we can give
 	seccomp  *specs.LinuxSeccomp // the profile from the node's folder, if it asks for one
+	confined confinement
+	target   uint32 // process whose PID namespace it joins; 0: it has its own
 }
 
 // defaultPath is what a container gets whose image says nothing.
@@ -57,10 +59,12 @@ func (b blueprint) build() (*specs.Spec, error) {
 		Version: "1.0.2",
 		Root:    &specs.Root{Path: "rootfs", Readonly: isTrue(security.ReadOnlyRootFilesystem)},
 		Process: &specs.Process{
-			Args: args, Env: b.env(), Cwd: b.cwd(), User: b.user,
+			Args: args, Env: b.env(), Cwd: b.cwd(), User: b.user, Terminal: b.spec.Container.TTY,
 			Capabilities:    caps,
 			NoNewPrivileges: security.AllowPrivilegeEscalation != nil && !*security.AllowPrivilegeEscalation,
 			OOMScoreAdj:     &b.oomScore,
+			ApparmorProfile: b.confined.apparmor,
+			SelinuxLabel:    b.confined.selinux,
 		},
 		Mounts: b.mounts(privileged),
 		Linux: &specs.Linux{
@@ -93,7 +97,11 @@ func (b blueprint) build() (*specs.Spec, error) {
 // node's.
 func (b blueprint) namespaces() []specs.LinuxNamespace {
 	out := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
-	if !b.spec.Pod.Spec.HostPID {
+	switch {
+	case b.spec.Pod.Spec.HostPID:
+	case b.target != 0:
+		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: fmt.Sprintf("/proc/%d/ns/pid", b.target)})
+	default:
 		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace})
 	}
 	types := map[string]specs.LinuxNamespaceType{"net": specs.NetworkNamespace, "ipc": specs.IPCNamespace, "uts": specs.UTSNamespace}
@@ -140,6 +148,9 @@ func (b blueprint) env() []string {
 	}
 	add(defaultPath)
 	add("HOSTNAME=" + b.host)
+	if b.spec.Container.TTY {
+		add("TERM=xterm")
+	}
 	for _, v := range b.image.Env {
 		add(v)
 	}

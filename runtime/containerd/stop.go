@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/runtime/agent"
@@ -216,4 +217,12 @@ func signalOf(name string) unix.Signal {
 		return s
 	}
 	return unix.SIGTERM
+}
+
+// signalName is a stop signal as a pod's status has it.
+func signalName(text string) corev1.Signal {
+	if name := unix.SignalName(signalOf(text)); name != "" {
+		return corev1.Signal(name)
+	}
+	return corev1.Signal(text)
 }

@@ -218,6 +218,29 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (int32, error
 	}
 }
 
+// Attach implements agent.Runtime: nothing is printed after the start.
+func (r *Runtime) Attach(ctx context.Context, req agent.AttachRequest) error {
+	if err := r.do(ctx, "Attach", req.ID); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	_, _, c := r.find(req.ID)
+	running := c != nil && c.state.Phase == agent.Running
+	r.mu.Unlock()
+	if !running {
+		return fmt.Errorf("container %s does not run", req.ID)
+	}
+	if req.Attached != nil {
+		req.Attached()
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // runs has a script be the command.
 func runs(ctx context.Context, c *container, req agent.ExecRequest, run func(context.Context, agent.ExecRequest) int32) (int32, error) {
 	if req.Timeout > 0 {

@@ -46,6 +46,8 @@ type Config struct {
 	Lie      func([]agent.SandboxState) []agent.SandboxState              // what List says instead
 	Missing  func(image string) bool                                      // images that have to be pulled
 	User     string                                                       // of every image
+	Kept     func(image string) bool                                      // images that are never removed; nil: none
+	Disk     int64                                                        // bytes that there are for images
 	Size     func(image string) int64                                     // of an image that was asked for; nil: none is listed
 	Commands func(container agent.ContainerState, command []string) Reply // of Exec; default: nothing, with 0
 	Ports    func(agent.DialRequest) (net.Conn, error)                    // of pods that run; default: nobody listens
@@ -220,10 +222,38 @@ func (r *Runtime) Images(ctx context.Context) ([]agent.PresentImage, error) {
 	defer r.mu.Unlock()
 	var out []agent.PresentImage
 	for name := range r.pulled {
-		out = append(out, agent.PresentImage{Names: []string{name, name + "@sha256:fake"}, Size: r.cfg.Size(name)})
+		kept := r.cfg.Kept != nil && r.cfg.Kept(name)
+		out = append(out, agent.PresentImage{ID: name, Names: []string{name, name + "@sha256:fake"}, Size: r.cfg.Size(name), Kept: kept})
 	}
 	slices.SortFunc(out, func(a, b agent.PresentImage) int { return strings.Compare(a.Names[0], b.Names[0]) })
 	return out, nil
+}
+
+// RemoveImage implements agent.Runtime.
+func (r *Runtime) RemoveImage(ctx context.Context, id string) error {
+	if err := r.do(ctx, "RemoveImage", id); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pulled, id)
+	return nil
+}
+
+// ImageDisk implements agent.Runtime: nothing but the images is on it.
+func (r *Runtime) ImageDisk(ctx context.Context) (agent.DiskSpace, error) {
+	if err := r.do(ctx, "ImageDisk", ""); err != nil {
+		return agent.DiskSpace{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.cfg.Disk
+	for name := range r.pulled {
+		if r.cfg.Size != nil {
+			left -= r.cfg.Size(name)
+		}
+	}
+	return agent.DiskSpace{Capacity: r.cfg.Disk, Available: left}, nil
 }
 
 // EnsureSandbox implements agent.Runtime.

@@ -60,6 +60,9 @@ func (i *Images) importOne(ctx context.Context, folder fs.FS, name string) error
 	}
 	missing := false
 	for _, c := range contents {
+		i.mu.Lock()
+		i.preloaded[c.name] = true
+		i.mu.Unlock()
 		img, err := i.cfg.Engine.Find(ctx, c.name)
 		switch {
 		case errors.Is(err, ErrNotFound):

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"regexp"
 	"sync"
+	"time"
 
 	digest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -33,8 +34,9 @@ type Engine interface {
 	// Find returns a present image, or ErrNotFound.
 	Find(ctx context.Context, canonical string) (Image, error)
 	// Pull fetches an image and unpacks it, with the credential or, with none, as
-	// anybody.
-	Pull(ctx context.Context, canonical string, credential *Credential) (Image, error)
+	// anybody. It tells progress what comes, and goes on from what an earlier pull of
+	// it left.
+	Pull(ctx context.Context, canonical string, credential *Credential, progress *Progress) (Image, error)
 	// Import stores the images of an archive and unpacks them. name completes the
 	// names that the archive gives them.
 	Import(ctx context.Context, archive io.Reader, name func(string) (string, error)) error
@@ -50,8 +52,9 @@ const (
 
 // Error says why an image is not present.
 type Error struct {
-	Reason string
-	Err    error
+	Reason     string
+	RetryAfter time.Duration // what a registry asks for; 0: nothing
+	Err        error
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -70,23 +73,34 @@ const (
 // Config of Images.
 type Config struct {
 	Engine   Engine
-	Parallel int // pulls at once
+	Parallel int    // pulls at once
+	PerHost  int    // of them from one registry; 0: all
+	Dir      string // for the record of who pulled what; "": every image is for every pod
 	Log      *slog.Logger
 }
 
 // Images makes images present. Safe for concurrent use.
 type Images struct {
 	cfg   Config
-	slots chan struct{}
+	lanes *lanes
+	trust *trust // nil: no record is kept
 
 	mu        sync.Mutex
 	pulls     map[string]*pull
-	importing chan struct{} // closed when no import is going on; nil: none began
+	importing chan struct{}   // closed when no import is going on; nil: none began
+	preloaded map[string]bool // names in the archives
 }
 
 // New returns Images over an engine.
-func New(cfg Config) *Images {
-	return &Images{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pulls: map[string]*pull{}}
+func New(cfg Config) (*Images, error) {
+	i := &Images{cfg: cfg, lanes: newLanes(cfg.Parallel, cfg.PerHost), pulls: map[string]*pull{}, preloaded: map[string]bool{}}
+	if cfg.Dir != "" {
+		var err error
+		if i.trust, err = openTrust(cfg.Dir); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
 }
 
 // Request asks for an image.
@@ -108,27 +122,34 @@ func (i *Images) Ensure(ctx context.Context, req Request) (Image, error) {
 	if progress == nil {
 		progress = func(string, string) {}
 	}
+	ring := req.Keyring.For(ref)
 	if policy != Always || isLocal(ref) {
 		img, err := i.find(ctx, ref)
-		if err == nil {
+		// One that came with somebody's credential is asked of its registry again.
+		if err == nil && (isLocal(ref) || i.trust.open(ref, img, ring)) {
 			progress("Pulled", fmt.Sprintf("Container image %q already present on machine", name))
 			return img, nil
 		}
-		if !errors.Is(err, ErrNotFound) {
-			return Image{}, &Error{ImageInspectError, clean(fmt.Errorf("inspect image %s: %w", ref, err))}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return Image{}, &Error{Reason: ImageInspectError, Err: clean(fmt.Errorf("inspect image %s: %w", ref, err))}
 		}
 	}
 	switch {
-	case policy == Never:
-		return Image{}, &Error{ErrImageNeverPull, fmt.Errorf("container image %q is not present with pull policy of Never", name)}
+	case policy == Never: // nor is it said that it is there for others
+		return Image{}, &Error{Reason: ErrImageNeverPull, Err: fmt.Errorf("container image %q is not present with pull policy of Never", name)}
 	case isLocal(ref):
-		return Image{}, &Error{ErrImagePull, fmt.Errorf(
+		return Image{}, &Error{Reason: ErrImagePull, Err: fmt.Errorf(
 			"image %s is not on this node and no registry has images of %s: put its archive into the data directory's images folder and start again, or push it to a registry", ref, Local)}
 	}
 	progress("Pulling", fmt.Sprintf("Pulling image %q", name))
-	img, err := i.pull(ctx, ref, req.Keyring.For(ref))
+	img, err := i.pull(ctx, ref, ring, func(text string) { progress("Pulling", fmt.Sprintf("Pulling image %q: %s", name, text)) })
 	if err != nil {
-		return Image{}, &Error{ErrImagePull, clean(fmt.Errorf("pull image %s: %w", ref, err))}
+		e := &Error{Reason: ErrImagePull, Err: clean(fmt.Errorf("pull image %s: %w", ref, err))}
+		var busy *BusyError
+		if errors.As(err, &busy) {
+			e.RetryAfter = busy.After
+		}
+		return Image{}, e
 	}
 	progress("Pulled", fmt.Sprintf("Successfully pulled image %q", name))
 	return img, nil
@@ -152,81 +173,6 @@ func (i *Images) find(ctx context.Context, ref string) (Image, error) {
 	return i.cfg.Engine.Find(ctx, ref)
 }
 
-// pull is one that is going on, with everyone who waits for it.
-type pull struct {
-	cancel  context.CancelFunc
-	waiters int
-	done    chan struct{}
-	image   Image
-	err     error
-}
-
-// pull joins the image's pull with the same credentials, or begins it. The last one
-// to leave ends it.
-func (i *Images) pull(ctx context.Context, ref string, ring Keyring) (Image, error) {
-	key := ref + " " + ring.fingerprint()
-	i.mu.Lock()
-	p := i.pulls[key]
-	if p == nil {
-		work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		p = &pull{cancel: cancel, done: make(chan struct{})}
-		i.pulls[key] = p
-		go i.fetch(work, key, ref, ring, p)
-	}
-	p.waiters++
-	i.mu.Unlock()
-	defer func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if p.waiters--; p.waiters == 0 {
-			p.cancel()
-			if i.pulls[key] == p {
-				delete(i.pulls, key)
-			}
-		}
-	}()
-	select {
-	case <-p.done:
-		return p.image, p.err
-	case <-ctx.Done():
-		return Image{}, ctx.Err()
-	}
-}
-
-func (i *Images) fetch(ctx context.Context, key, ref string, ring Keyring, p *pull) {
-	defer close(p.done)
-	select {
-	case i.slots <- struct{}{}:
-		defer func() { <-i.slots }()
-	case <-ctx.Done():
-		p.err = ctx.Err()
-		return
-	}
-	p.image, p.err = i.fetchWith(ctx, ref, ring)
-	i.mu.Lock()
-	if i.pulls[key] == p { // who asks from now on begins anew
-		delete(i.pulls, key)
-	}
-	i.mu.Unlock()
-}
-
-// fetchWith tries one credential after the other, as Kubernetes does: which of them
-// opens a repository is not known before. With none it asks as anybody.
-func (i *Images) fetchWith(ctx context.Context, ref string, ring Keyring) (Image, error) {
-	if len(ring) == 0 {
-		return i.cfg.Engine.Pull(ctx, ref, nil)
-	}
-	var errs []error
-	for _, c := range ring {
-		img, err := i.cfg.Engine.Pull(ctx, ref, &c)
-		if err == nil || ctx.Err() != nil {
-			return img, err
-		}
-		errs = append(errs, err)
-	}
-	return Image{}, errors.Join(errs...)
-}
-
 // cleaned is an error whose text has no credentials, with its chain kept for
 // errors.Is.
 type cleaned struct {
@@ -243,3 +189,23 @@ func clean(err error) error {
 	url := regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)(?:[^\s/@"']*@)?([^\s?#"']*)(?:[?#][^\s"']*)?`)
 	return &cleaned{url.ReplaceAllString(err.Error(), "$1$2"), err}
 }
+
+// Kept says that an image must stay though nothing uses it: no registry has it, or it
+// came with an archive and would come with it again. Before the archives are known, any
+// may be in one.
+func (i *Images) Kept(canonical string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.importing != nil {
+		select {
+		case <-i.importing:
+		default:
+			return true
+		}
+	}
+	return isLocal(canonical) || i.preloaded[canonical]
+}
+
+// Forget drops what is on record of an image that is gone, by the digest of its
+// configuration.
+func (i *Images) Forget(id digest.Digest) error { return i.trust.forget(id) }

@@ -25,6 +25,7 @@ type store struct {
 	pulls    int
 	imports  int
 	during   func(ctx context.Context) error // called in every pull
+	fetching func(*Progress)                 // too
 	opens    func(*Credential) error         // nil: everybody may pull
 }
 
@@ -42,7 +43,7 @@ func (s *store) Find(_ context.Context, ref string) (Image, error) {
 	return Image{Reference: ref, Digest: d, ID: digest.FromString("config of " + ref)}, nil
 }
 
-func (s *store) Pull(ctx context.Context, ref string, credential *Credential) (Image, error) {
+func (s *store) Pull(ctx context.Context, ref string, credential *Credential, progress *Progress) (Image, error) {
 	s.mu.Lock()
 	s.pulls++
 	during, opens := s.during, s.opens
@@ -51,6 +52,9 @@ func (s *store) Pull(ctx context.Context, ref string, credential *Credential) (I
 		if err := opens(credential); err != nil {
 			return Image{}, err
 		}
+	}
+	if s.fetching != nil {
+		s.fetching(progress)
 	}
 	if during != nil {
 		if err := during(ctx); err != nil {
@@ -64,7 +68,7 @@ func (s *store) Pull(ctx context.Context, ref string, credential *Credential) (I
 		return Image{}, errors.New("manifest unknown")
 	}
 	s.present[ref] = digest.FromString(text)
-	return Image{Reference: ref, Digest: s.present[ref]}, nil
+	return Image{Reference: ref, Digest: s.present[ref], ID: digest.FromString("config of " + ref)}, nil
 }
 
 func (s *store) Import(_ context.Context, r io.Reader, name func(string) (string, error)) error {
@@ -86,7 +90,12 @@ func (s *store) Import(_ context.Context, r io.Reader, name func(string) (string
 }
 
 func newImages(t testing.TB, s *store, parallel int) *Images {
-	return New(Config{Engine: s, Parallel: parallel, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	t.Helper()
+	images, err := New(Config{Engine: s, Parallel: parallel, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images
 }
 
 func TestCanonical(t *testing.T) {

@@ -19,6 +19,7 @@ type output struct {
 	Container
 	log     *logFile
 	streams []*stream
+	taps    taps
 }
 
 // openOutput opens a container's FIFOs and log without reading yet.
@@ -37,7 +38,7 @@ func openOutput(c Container, rotation Rotation, b *buffers, now func() time.Time
 			return nil, errors.Join(err, o.release())
 		}
 		o.streams = append(o.streams, &stream{
-			name: end.name, file: f, log: file, buffers: b, now: now,
+			name: end.name, file: f, log: file, taps: &o.taps, buffers: b, now: now,
 			slog: l.With("container", c.ID), done: make(chan struct{}),
 		})
 	}
@@ -65,6 +66,7 @@ func (o *output) finish(over bool) error {
 		}
 		s.flush(tag)
 	}
+	o.taps.close(over)
 	errs = append(errs, o.release())
 	return errors.Join(errs...)
 }

@@ -19,6 +19,9 @@
 // A newer keeper takes over: it opens all FIFOs, asks the old one to retire
 // (which stops reading and writes what it holds), waits for the lock, and goes on.
 //
+// Who is attached to a container (Attach) hears what is read as it comes, beside the log;
+// no container waits for him.
+//
 // It also has the agent's listening sockets a second time (Hold, Held), so that what
 // arrives while no agent runs waits for the next one. They are handed on at a
 // takeover and are lost when a keeper is killed; then the agent opens others.

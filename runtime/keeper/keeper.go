@@ -42,6 +42,7 @@ type server struct {
 
 	mu      sync.Mutex
 	open    map[string]*output
+	tapped  int        // clients that are attached
 	held    []*os.File // the agent's sockets
 	retired bool
 }
@@ -214,6 +215,9 @@ func (s *server) client(ctx context.Context, conn *net.UnixConn) error {
 				return nil
 			}
 			return errors.Join(err, writeMessage(conn, reply{Version: Protocol, Error: err.Error()}))
+		}
+		if req.Op == opTap && req.Version == Protocol {
+			return s.serveTap(ctx, conn, req)
 		}
 		a := s.answer(req)
 		if err := writeMessage(conn, a); err != nil {

@@ -31,6 +31,7 @@ const (
 	opRetire = "retire"
 	opHold   = "hold"  // answered, then the sockets come and are answered
 	opHeld   = "held"  // answered, then asked for with a byte, and the sockets go
+	opTap    = "tap"   // answered, then what the container prints comes in frames
 	opWatch  = "watch" // answered like hello; then the connection lasts as long as the keeper
 )
 

@@ -40,6 +40,7 @@ type stream struct {
 	name    string
 	file    *os.File
 	log     *logFile
+	taps    *taps
 	buffers *buffers
 	now     func() time.Time
 	slog    *slog.Logger
@@ -109,6 +110,7 @@ func (s *stream) readOnce(fd uintptr) bool {
 			return false // EAGAIN: wait for the next byte
 		}
 		s.take(b, b.in[:n])
+		s.taps.put(s.name, b.in[:n])
 		return true
 	}
 }

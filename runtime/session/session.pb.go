@@ -1498,6 +1498,7 @@ type ExecRequest struct {
 	Stderr        bool                   `protobuf:"varint,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	Tty           bool                   `protobuf:"varint,9,opt,name=tty,proto3" json:"tty,omitempty"`                                        // with a terminal, which has no stderr
 	TimeoutNanos  int64                  `protobuf:"varint,10,opt,name=timeout_nanos,json=timeoutNanos,proto3" json:"timeout_nanos,omitempty"` // 0: none
+	Attach        bool                   `protobuf:"varint,11,opt,name=attach,proto3" json:"attach,omitempty"`                                 // to the container's own process, which is not killed; no command then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1600,6 +1601,13 @@ func (x *ExecRequest) GetTimeoutNanos() int64 {
 		return x.TimeoutNanos
 	}
 	return 0
+}
+
+func (x *ExecRequest) GetAttach() bool {
+	if x != nil {
+		return x.Attach
+	}
+	return false
 }
 
 // PathRequest asks how a pod of this node reaches a Service. The answer is JSON.
@@ -2405,7 +2413,7 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x16\n" +
-	"\x06inside\x18\x05 \x01(\bR\x06inside\"\x84\x02\n" +
+	"\x06inside\x18\x05 \x01(\bR\x06inside\"\x9c\x02\n" +
 	"\vExecRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
@@ -2417,7 +2425,8 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x06stderr\x18\b \x01(\bR\x06stderr\x12\x10\n" +
 	"\x03tty\x18\t \x01(\bR\x03tty\x12#\n" +
 	"\rtimeout_nanos\x18\n" +
-	" \x01(\x03R\ftimeoutNanos\"\xaa\x01\n" +
+	" \x01(\x03R\ftimeoutNanos\x12\x16\n" +
+	"\x06attach\x18\v \x01(\bR\x06attach\"\xaa\x01\n" +
 	"\vPathRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +

@@ -75,6 +75,14 @@ func (missing) Is(target error) bool { return target == errMissing }
 
 func missingf(format string, args ...any) error { return missing{fmt.Errorf(format, args...)} }
 
+// maxContent bounds what a pod's volumes hold of ConfigMaps, Secrets and the like, in
+// bytes: it is in the memory of the node, which counts for no container, and one of 1 MiB
+// can be mounted any number of times. A file takes a page at least.
+const (
+	maxContent = 32 << 20
+	leastFile  = 4 << 10
+)
+
 // Wanted are a pod's volumes, in the manifest's order. Its error is one *Error, the
 // first volume's that cannot be.
 func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
@@ -83,6 +91,7 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 		group = s.FSGroup
 	}
 	out := make([]Volume, 0, len(pod.Spec.Volumes))
+	size := 0
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		w, err := placed(v)
@@ -102,6 +111,12 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 		}
 		if err := checkNesting(w.Files); err != nil {
 			return nil, &Error{Volume: v.Name, Err: err}
+		}
+		for _, f := range w.Files {
+			size += max(len(f.Data), leastFile)
+		}
+		if size > maxContent {
+			return nil, &Error{Volume: v.Name, Err: fmt.Errorf("the pod's volumes hold more than %d MiB of ConfigMaps and Secrets: mount less of them, or each once", maxContent>>20)}
 		}
 		out = append(out, w)
 	}

@@ -256,6 +256,10 @@ func logContainer(pod *corev1.Pod, o *corev1.PodLogOptions) (string, error) {
 			found = found || list[i].Name == name
 		}
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		all = append(all, pod.Spec.EphemeralContainers[i].Name)
+		found = found || pod.Spec.EphemeralContainers[i].Name == name
+	}
 	if name == "" {
 		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", pod.Name, all))
 	}
@@ -265,7 +269,7 @@ func logContainer(pod *corev1.Pod, o *corev1.PodLogOptions) (string, error) {
 	if pod.Spec.NodeName == "" {
 		return "", apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for _, c := range list {
 			if c.Name != name {
 				continue

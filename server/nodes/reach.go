@@ -21,6 +21,7 @@ import (
 type Command struct {
 	Container string
 	Args      []string
+	Attach    bool // to the container's own process, not to a command
 	// Stdin is read until it ends, in the end beyond the command; nil: none.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer // nil: dropped
@@ -225,11 +226,11 @@ func (d *deadline) set(t time.Time) {
 }
 
 // Exec runs a command in a container that runs, and returns how it ended. At the end
-// of ctx the command is killed.
+// of ctx the command is killed; what it is attached to runs on.
 func (n *Nodes) Exec(ctx context.Context, pod *corev1.Pod, c Command) (code int32, err error) {
 	d, leave, err := n.connect(ctx, pod, &session.Open{Exec: &session.ExecRequest{
 		Namespace: pod.Namespace, Pod: pod.Name, Uid: string(pod.UID), Container: c.Container, Command: c.Args,
-		Stdin: c.Stdin != nil, Stdout: c.Stdout != nil, Stderr: c.Stderr != nil, Tty: c.TTY,
+		Stdin: c.Stdin != nil, Stdout: c.Stdout != nil, Stderr: c.Stderr != nil, Tty: c.TTY, Attach: c.Attach,
 	}})
 	if err != nil {
 		return 0, err

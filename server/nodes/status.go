@@ -211,6 +211,7 @@ func mergeStatus(live *corev1.PodStatus, reported corev1.PodStatus) corev1.PodSt
 	out.HostIP, out.HostIPs = reported.HostIP, reported.HostIPs
 	out.PodIP, out.PodIPs = reported.PodIP, reported.PodIPs
 	out.InitContainerStatuses, out.ContainerStatuses = reported.InitContainerStatuses, reported.ContainerStatuses
+	out.EphemeralContainerStatuses = reported.EphemeralContainerStatuses
 	if out.StartTime == nil {
 		out.StartTime = reported.StartTime
 	}

@@ -7,7 +7,9 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/warning"
 )
@@ -22,6 +24,22 @@ func keeps(obj api.Object) (why string, yes bool) {
 	}
 	return fmt.Sprintf("pod %s/%s has an identity and stays until node %s has stopped it; if that machine is gone for good, say so: "+
 		"kubectl taint node %s %s=nodeshutdown:NoExecute", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Spec.NodeName, corev1.TaintNodeOutOfService), true
+}
+
+// stripped refuses to take a pod's identity off it as long as a node may run it: what
+// says that it has one, its labels and its owner, are fields that a client may change, and
+// then nothing would keep its name.
+func stripped(current, next api.Object) error {
+	was, ok := current.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	now, ok := next.(*corev1.Pod)
+	if !ok || !podset.Identity(was) || !podset.MayRun(was) || podset.Identity(now) {
+		return nil
+	}
+	return apierrors.NewForbidden(corev1.Resource("pods"), was.Name, fmt.Errorf("it has an identity while node %s may run it: its controller and the label %s stay",
+		was.Spec.NodeName, appsv1.StatefulSetPodNameLabel))
 }
 
 // graced gives a pod that keeps its name a grace that is not zero: zero would say that

@@ -134,6 +134,9 @@ func (s *Storage) GuaranteedUpdate(ctx context.Context, key string, destination 
 		if store.KeyOf(next) != k {
 			return kubestorage.NewInternalError(fmt.Errorf("update %q: the object is %s", key, store.KeyOf(next)))
 		}
+		if err := stripped(a.current, next); err != nil {
+			return err
+		}
 		graced(a.current, next)
 		written, err := a.write(ctx, next, ttl)
 		if err != nil {
