@@ -53,6 +53,7 @@ type server struct {
 	foreign  corev1.NodeCondition      // likewise
 	stocked  [][]corev1.ContainerImage // the images of each Node that was sent
 	names    map[string]bool           // of events
+	tokens   []*session.TokenRequest
 }
 
 func newServer(t testing.TB) *server {
@@ -167,6 +168,8 @@ func (s *server) take(m *session.Up) *session.Down {
 		s.node(m.NodeStatus)
 	case *session.Up_Routed:
 		s.routed = m.Routed.Revision
+	case *session.Up_TokenRequest:
+		s.tokens = append(s.tokens, m.TokenRequest)
 	case *session.Up_Event:
 		var e corev1.Event
 		if err := e.Unmarshal(m.Event); err != nil {
