@@ -8,8 +8,7 @@ import (
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
 	const (
-		noStdin  = "containers have no standard input"
-		noTokens = "pods get no API credentials"
+		noStdin = "containers have no standard input"
 	)
 	term := func(prefix string) []FieldRule {
 		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
@@ -67,7 +66,7 @@ func podRules() []FieldRule {
 		acted("", "readinessGates[].conditionType"),
 		refused("nobody is asked before a pod goes", "", "evictionResponders"),
 
-		harmless(noTokens, "", "serviceAccountName serviceAccount automountServiceAccountToken"),
+		acted("", "serviceAccountName serviceAccount automountServiceAccountToken"),
 		acted("", "enableServiceLinks"),
 		acted("", "hostNetwork hostPID hostIPC"),
 		only("hostUsers", "user namespaces are not made", "true"),
