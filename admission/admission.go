@@ -43,6 +43,9 @@ type Facts struct {
 	Namespace *corev1.Namespace
 	// PriorityClasses are those there are; a new pod gets its priority from them.
 	PriorityClasses []api.Object
+	// Accounts are the ServiceAccounts of the namespace, perhaps with others; a new pod
+	// runs as one of them.
+	Accounts []api.Object
 }
 
 // FactsFor are the facts for what is written into a namespace, which is nil when there
@@ -50,7 +53,11 @@ type Facts struct {
 func FactsFor(namespace *corev1.Namespace, r interface {
 	List(gr schema.GroupResource, namespace string) []api.Object
 }) Facts {
-	return Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), "")}
+	out := Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), "")}
+	if namespace != nil {
+		out.Accounts = r.List(api.ServiceAccounts(), namespace.Name)
+	}
+	return out
 }
 
 // Admit returns the object to write or the reason why it may not be written. The
@@ -148,14 +155,13 @@ func unsupported(r Request) field.ErrorList {
 const grace = int64(300)
 
 // complete fills in what Kubernetes' admission fills in for a new pod: the
-// service account, the priority, the tolerations for a node that fails, and what
+// service account and what comes with it, the priority, the tolerations for a node that fails, and what
 // the scheduler does not say of a pod that it does not look at.
 func complete(pod *corev1.Pod, f Facts) (api.Object, error) {
 	out := pod.DeepCopy()
-	if out.Spec.ServiceAccountName == "" {
-		out.Spec.ServiceAccountName = "default"
+	if err := useAccount(out, f); err != nil {
+		return nil, err
 	}
-	out.Spec.DeprecatedServiceAccount = out.Spec.ServiceAccountName
 	if err := prioritize(out, f); err != nil {
 		return nil, err
 	}

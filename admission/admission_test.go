@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"headway.dev/headway/admission"
+	"headway.dev/headway/api"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -95,7 +96,9 @@ func TestPodKeepsWhatItSays(t *testing.T) {
 	in := pod()
 	in.Spec.ServiceAccountName = "robot"
 	in.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	got, err := admission.Admit(admission.Request{Verb: admission.Create, Object: in}, active())
+	facts := active()
+	facts.Accounts = []api.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: in.Namespace, Name: "robot"}}}
+	got, err := admission.Admit(admission.Request{Verb: admission.Create, Object: in}, facts)
 	if err != nil {
 		t.Fatal(err)
 	}

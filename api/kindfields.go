@@ -25,7 +25,6 @@ func metadataRules(namespaced bool) []FieldRule {
 // objectRules are the rows of a kind, those of a pod's spec included, without
 // metadata and status.
 func objectRules(k Kind) []FieldRule {
-	const noTokens = "pods get no API credentials"
 	if k.Told {
 		return storedRules(k)
 	}
@@ -37,8 +36,15 @@ func objectRules(k Kind) []FieldRule {
 	case "Secret":
 		return acted("", "data{} stringData{} type immutable")
 	case "ServiceAccount":
-		return append(harmless(noTokens, "", "automountServiceAccountToken secrets"),
-			refused("images are pulled without credentials", "", "imagePullSecrets")...)
+		return append(acted("", "automountServiceAccountToken imagePullSecrets[].name"),
+			harmless("a list for people: pods may use any Secret of their namespace", "", "secrets")...)
+	case "Role":
+		return acted("", "rules[].apiGroups[] rules[].resources[] rules[].resourceNames[] rules[].verbs[] rules[].nonResourceURLs[]")
+	case "ClusterRole":
+		return slices.Concat(acted("", "rules[].apiGroups[] rules[].resources[] rules[].resourceNames[] rules[].verbs[] rules[].nonResourceURLs[]"),
+			selector("aggregationRule.clusterRoleSelectors[]"))
+	case "RoleBinding", "ClusterRoleBinding":
+		return acted("", "roleRef.apiGroup roleRef.kind roleRef.name subjects[].kind subjects[].apiGroup subjects[].name subjects[].namespace")
 	case "PriorityClass":
 		return append(acted("", "value globalDefault preemptionPolicy"), harmless("a note for people", "", "description")...)
 	case "Service":

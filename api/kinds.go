@@ -68,18 +68,24 @@ func Jobs() schema.GroupResource                   { return gr("batch", "jobs") 
 func CronJobs() schema.GroupResource               { return gr("batch", "cronjobs") }
 func EndpointSlices() schema.GroupResource         { return gr("discovery.k8s.io", "endpointslices") }
 func PriorityClasses() schema.GroupResource        { return gr("scheduling.k8s.io", "priorityclasses") }
-func Leases() schema.GroupResource                 { return gr("coordination.k8s.io", "leases") }
-func Sources() schema.GroupResource                { return gr(Group, "sources") }
-func GitRefs() schema.GroupResource                { return gr(Group, "gitrefs") }
-func DoneRecords() schema.GroupResource            { return gr(Group, "donerecords") }
-func Receipts() schema.GroupResource               { return gr(Group, "receipts") }
-func CommitStatuses() schema.GroupResource         { return gr(Group, "commitstatuses") }
-func Authorities() schema.GroupResource            { return gr(Group, "authorities") }
-func JoinTokens() schema.GroupResource             { return gr(Group, "jointokens") }
-func Edits() schema.GroupResource                  { return gr(Group, "edits") }
-func DriftRecords() schema.GroupResource           { return gr(Group, "driftrecords") }
-func SlotRecords() schema.GroupResource            { return gr(Group, "slotrecords") }
-func Allocations() schema.GroupResource            { return gr(Group, "allocations") }
+func Roles() schema.GroupResource                  { return gr("rbac.authorization.k8s.io", "roles") }
+func RoleBindings() schema.GroupResource           { return gr("rbac.authorization.k8s.io", "rolebindings") }
+func ClusterRoles() schema.GroupResource           { return gr("rbac.authorization.k8s.io", "clusterroles") }
+func ClusterRoleBindings() schema.GroupResource {
+	return gr("rbac.authorization.k8s.io", "clusterrolebindings")
+}
+func Leases() schema.GroupResource         { return gr("coordination.k8s.io", "leases") }
+func Sources() schema.GroupResource        { return gr(Group, "sources") }
+func GitRefs() schema.GroupResource        { return gr(Group, "gitrefs") }
+func DoneRecords() schema.GroupResource    { return gr(Group, "donerecords") }
+func Receipts() schema.GroupResource       { return gr(Group, "receipts") }
+func CommitStatuses() schema.GroupResource { return gr(Group, "commitstatuses") }
+func Authorities() schema.GroupResource    { return gr(Group, "authorities") }
+func JoinTokens() schema.GroupResource     { return gr(Group, "jointokens") }
+func Edits() schema.GroupResource          { return gr(Group, "edits") }
+func DriftRecords() schema.GroupResource   { return gr(Group, "driftrecords") }
+func SlotRecords() schema.GroupResource    { return gr(Group, "slotrecords") }
+func Allocations() schema.GroupResource    { return gr(Group, "allocations") }
 
 var table = sync.OnceValue(func() []Kind {
 	k := func(group, kind, resource string, proto runtime.Object, opts ...func(*Kind)) Kind {
@@ -92,14 +98,13 @@ var table = sync.OnceValue(func() []Kind {
 	cluster := func(k *Kind) { k.Namespaced = false }
 	declared := func(k *Kind) { k.Declarable = true }
 	sealed := func(k *Kind) { k.Sealed = true }
-	inert := func(why string) func(*Kind) { return func(k *Kind) { k.Inert = why } }
 	return append([]Kind{
 		k("", "Namespace", "namespaces", &corev1.Namespace{}, cluster, declared),
 		k("", "Node", "nodes", &corev1.Node{}, cluster),
 		k("", "Pod", "pods", &corev1.Pod{}, declared),
 		k("", "ConfigMap", "configmaps", &corev1.ConfigMap{}, declared),
 		k("", "Secret", "secrets", &corev1.Secret{}, declared, sealed),
-		k("", "ServiceAccount", "serviceaccounts", &corev1.ServiceAccount{}, declared, inert("pods get no API credentials")),
+		k("", "ServiceAccount", "serviceaccounts", &corev1.ServiceAccount{}, declared),
 		k("", "Event", "events", &corev1.Event{}),
 		k("", "Service", "services", &corev1.Service{}, declared),
 		k("", "Endpoints", "endpoints", &corev1.Endpoints{}, declared),

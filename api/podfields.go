@@ -7,9 +7,6 @@ import (
 
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
-	const (
-		noTokens = "pods get no API credentials"
-	)
 	term := func(prefix string) []FieldRule {
 		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
 	}
@@ -66,7 +63,7 @@ func podRules() []FieldRule {
 		acted("", "readinessGates[].conditionType"),
 		refused("nobody is asked before a pod goes", "", "evictionResponders"),
 
-		harmless(noTokens, "", "serviceAccountName serviceAccount automountServiceAccountToken"),
+		acted("", "serviceAccountName serviceAccount automountServiceAccountToken"),
 		acted("", "enableServiceLinks"),
 		acted("", "hostNetwork hostPID hostIPC"),
 		only("hostUsers", "user namespaces are not made", "true"),

@@ -152,7 +152,8 @@ type DoneRecord struct {
 	FinishedAt        metav1.Time `json:"finishedAt"`
 }
 
-// Authority is the cluster's certificate authority, sealed in the store.
+// Authority is the cluster's certificate authority, or, without a certificate, the key
+// that signs the tokens of ServiceAccounts; sealed in the store.
 type Authority struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -28,10 +28,6 @@ const storedTemplate = `
 `
 
 func storedCases() map[string]storedCase {
-	const rbac = "apiVersion: rbac.authorization.k8s.io/v1\n"
-	rules := "rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]\n"
-	binding := "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: ServiceAccount, name: a, namespace: default}]\n"
-	noName := map[string]string{"kind: ClusterRole, → kind: Nobody,": `roleRef.kind: Unsupported value: "Nobody"`}
 	return map[string]storedCase{
 		"PersistentVolume":         {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}\n", map[string]string{"[ReadWriteOnce] → [Sometimes]": "spec.accessModes: Unsupported value"}},
 		"PersistentVolumeClaim":    {"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n", map[string]string{"{storage: 1Gi} → {}": "spec.resources[storage]: Required value"}},
@@ -39,10 +35,6 @@ func storedCases() map[string]storedCase {
 		"Ingress":                  {"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\nspec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}\n", map[string]string{"path: / → path: x": "spec.rules[0].http.paths[0].path: Invalid value"}},
 		"IngressClass":             {"apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: example.org/a}\n", map[string]string{"example.org/a → a": "spec.controller: Invalid value"}},
 		"NetworkPolicy":            {"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n", map[string]string{"[Ingress] → [Sometimes]": "spec.policyTypes[0]: Unsupported value"}},
-		"ClusterRole":              {rbac + "kind: ClusterRole\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
-		"ClusterRoleBinding":       {rbac + "kind: ClusterRoleBinding\nmetadata: {name: a}\n" + binding, noName},
-		"Role":                     {rbac + "kind: Role\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
-		"RoleBinding":              {rbac + "kind: RoleBinding\nmetadata: {name: a}\n" + binding, noName},
 		"StorageClass":             {"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: example.org/a\nreclaimPolicy: Retain\n", map[string]string{"Retain → Sometimes": "reclaimPolicy: Unsupported value"}},
 	}
 }

@@ -36,10 +36,7 @@ func storedKinds() []Kind {
 	}
 	cluster := func(k Kind) Kind { k.Namespaced = false; return k }
 	actedOn := func(k Kind) Kind { k.Told = false; return k }
-	const (
-		rbac     = "rbac.authorization.k8s.io/v1"
-		noGrants = "it grants nothing: an administrator's certificate may do all, and nobody else anything"
-	)
+	const rbac = "rbac.authorization.k8s.io/v1"
 	return []Kind{
 		cluster(k("v1", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, "no claim is bound to it", "")),
 		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
@@ -48,10 +45,10 @@ func storedKinds() []Kind {
 		k("networking.k8s.io/v1", "Ingress", "ingresses", &networkingv1.Ingress{}, "requests are not routed by their host and path", "nobody reaches what it opens (a Service of type LoadBalancer or NodePort is reached)"),
 		cluster(k("networking.k8s.io/v1", "IngressClass", "ingressclasses", &networkingv1.IngressClass{}, "it only says who serves an Ingress, which is not served", "")),
 		k("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", &networkingv1.NetworkPolicy{}, "traffic between pods is not filtered", "what it forbids passes"),
-		cluster(k(rbac, "ClusterRole", "clusterroles", &rbacv1.ClusterRole{}, noGrants, "")),
-		cluster(k(rbac, "ClusterRoleBinding", "clusterrolebindings", &rbacv1.ClusterRoleBinding{}, noGrants, "")),
-		k(rbac, "Role", "roles", &rbacv1.Role{}, noGrants, ""),
-		k(rbac, "RoleBinding", "rolebindings", &rbacv1.RoleBinding{}, noGrants, ""),
+		actedOn(cluster(k(rbac, "ClusterRole", "clusterroles", &rbacv1.ClusterRole{}, "", ""))),
+		actedOn(cluster(k(rbac, "ClusterRoleBinding", "clusterrolebindings", &rbacv1.ClusterRoleBinding{}, "", ""))),
+		actedOn(k(rbac, "Role", "roles", &rbacv1.Role{}, "", "")),
+		actedOn(k(rbac, "RoleBinding", "rolebindings", &rbacv1.RoleBinding{}, "", "")),
 		actedOn(cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "", ""))),
 		cluster(k("storage.k8s.io/v1", "StorageClass", "storageclasses", &storagev1.StorageClass{}, "no volume is made by it, and a claim that wants one is judged for itself", "")),
 	}

@@ -29,7 +29,7 @@ func volumeRules() []FieldRule {
 		acted(sources+"configMap.", "name optional"), items(sources+"configMap."),
 		acted(sources+"secret.", "name optional"), items(sources+"secret."),
 		downward(sources+"downwardAPI."),
-		refused("pods get no API credentials", sources, "serviceAccountToken"),
+		acted(sources+"serviceAccountToken.", "audience expirationSeconds path"), refused(root, sources, "serviceAccountToken.user"),
 		refused("certificates are not handed to pods", sources, "clusterTrustBundle podCertificate"),
 		refused("claims are not bound", "volumes[].", "persistentVolumeClaim ephemeral"),
 		refused("storage drivers are not run", "volumes[].", "csi flexVolume"),

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -16,13 +17,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// probeName is the test image as pods name it.
-const probeName = "headway.local/probe:1"
+// The test images as pods name them.
+const (
+	probeName     = "headway.local/probe:1"
+	inclusterName = "headway.local/incluster:1"
+)
 
-// probeImage is the image of the probe program, built once.
-var probeImage = sync.OnceValues(func() (v1.Image, error) {
-	binary := filepath.Join(host.dir, "probe")
-	cmd := exec.Command("go", "build", "-o", binary, "./probe")
+// The images of the test programs, each built once.
+var (
+	probeImage     = sync.OnceValues(func() (v1.Image, error) { return programImage("probe") })
+	inclusterImage = sync.OnceValues(func() (v1.Image, error) { return programImage("incluster") })
+)
+
+// programImage is an image of a program in a folder beside this file.
+func programImage(program string) (v1.Image, error) {
+	binary := filepath.Join(host.dir, program)
+	cmd := exec.Command("go", "build", "-o", binary, "./"+program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, &exec.Error{Name: string(out), Err: err}
@@ -33,7 +43,7 @@ var probeImage = sync.OnceValues(func() (v1.Image, error) {
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "probe", Mode: 0o755, Size: int64(len(data))}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: program, Mode: 0o755, Size: int64(len(data))}); err != nil {
 		return nil, err
 	}
 	if _, err := w.Write(data); err != nil {
@@ -56,9 +66,9 @@ var probeImage = sync.OnceValues(func() (v1.Image, error) {
 	}
 	file = file.DeepCopy()
 	file.OS, file.Architecture = "linux", "amd64"
-	file.Config = v1.Config{Entrypoint: []string{"/probe"}, Env: []string{"PATH=/"}}
+	file.Config = v1.Config{Entrypoint: []string{"/" + program}, Env: []string{"PATH=/"}}
 	return mutate.ConfigFile(image, file)
-})
+}
 
 // addProbe puts the test image where headway imports images from at its start.
 func (c *cluster) addProbe() {
@@ -67,6 +77,12 @@ func (c *cluster) addProbe() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.addImage(probeName, image)
+}
+
+// addImage puts an image there.
+func (c *cluster) addImage(name string, image v1.Image) {
+	c.t.Helper()
 	oci, err := os.MkdirTemp(c.dir, "oci")
 	if err != nil {
 		c.t.Fatal(err)
@@ -75,7 +91,7 @@ func (c *cluster) addProbe() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := index.AppendImage(image, layout.WithAnnotations(map[string]string{"io.containerd.image.name": probeName})); err != nil {
+	if err := index.AppendImage(image, layout.WithAnnotations(map[string]string{"io.containerd.image.name": name})); err != nil {
 		c.t.Fatal(err)
 	}
 	images := filepath.Join(c.data(), "images")
@@ -90,7 +106,7 @@ func (c *cluster) addProbe() {
 	if err := w.Close(); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(images, "probe.tar"), buf.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(images, strings.NewReplacer("/", "-", ":", "-").Replace(name)+".tar"), buf.Bytes(), 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -51,9 +52,10 @@ func (s *Server) verified(next http.Handler) http.Handler {
 	})
 }
 
-// signIn names the user of a request by its client certificate, as Kubernetes
-// does: the common name is the user, the organizations are the groups.
-func signIn(r *http.Request) (*authenticator.Response, bool, error) {
+// signIn names the user of a request as Kubernetes does: by its client certificate, whose
+// common name is the user and whose organizations are the groups, or by the token of a
+// ServiceAccount.
+func (s *Server) signIn(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert := r.TLS.VerifiedChains[0][0]
 		return &authenticator.Response{User: &user.DefaultInfo{
@@ -61,21 +63,39 @@ func signIn(r *http.Request) (*authenticator.Response, bool, error) {
 			Groups: append(slices.Clone(cert.Subject.Organization), user.AllAuthenticated),
 		}}, true, nil
 	}
+	if r.Header.Get("Authorization") != "" && s.cfg.Tokens != nil {
+		who, ok, err := s.cfg.Tokens.AuthenticateRequest(r)
+		if err != nil { // anybody can send what is no token, as often as he likes
+			s.cfg.Log.Debug("a token was refused", "error", err)
+		}
+		return who, ok && err == nil, nil
+	}
 	if health(r.URL.Path) {
 		return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, true, nil
 	}
 	return nil, false, nil
 }
 
-// permit lets administrators do everything, and everybody ask for health.
-func permit(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if u := a.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
-		return authorizer.DecisionAllow, "", nil
+// permit lets administrators do everything, everybody ask for health, and the others do
+// what roles allow them.
+func permit(roles authorizer.UnconditionalAuthorizer) authorizer.AuthorizerFunc {
+	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if u := a.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		if !a.IsResourceRequest() && health(a.GetPath()) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		decision, reason, err := roles.Authorize(ctx, a)
+		if decision == authorizer.DecisionAllow || err != nil {
+			return decision, reason, err
+		}
+		const none = "no Role or ClusterRole that is bound to this user allows it"
+		if reason == "" {
+			return authorizer.DecisionDeny, none, nil
+		}
+		return authorizer.DecisionDeny, fmt.Sprintf("%s (%s)", none, reason), nil
 	}
-	if !a.IsResourceRequest() && health(a.GetPath()) {
-		return authorizer.DecisionAllow, "", nil
-	}
-	return authorizer.DecisionDeny, "only administrators (group " + user.SystemPrivilegedGroup + ") may use this API", nil
 }
 
 // refuseImpersonation answers a request that wants to act as somebody else.

@@ -7,11 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"headway.dev/headway/server/accounts"
 	"headway.dev/headway/server/storage"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
 	apimetrics "k8s.io/apiserver/pkg/endpoints/metrics"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
@@ -47,8 +47,9 @@ func (s *Server) buildAPI() (*genericserver.GenericAPIServer, error) {
 	c.StorageObjectCountTracker = nil
 	c.DisabledPostStartHooks.Insert("max-in-flight-filter")
 	c.AdmissionControl = &gate{store: s.cfg.Store, scheme: scheme}
-	c.Authentication.Authenticator = authenticator.RequestFunc(signIn)
-	c.Authorization.Authorizer = authorizer.AuthorizerFunc(permit)
+	c.Authentication.Authenticator = authenticator.RequestFunc(s.signIn)
+	c.Authentication.APIAudiences = accounts.Audiences()
+	c.Authorization.Authorizer = permit(accounts.Roles(s.cfg.Store))
 	c.LongRunningFunc = longRunning
 	c.BuildHandlerChainFunc = s.chain
 	c.AddReadyzChecks(healthz.NamedCheck("store", s.ready))
@@ -64,7 +65,10 @@ func (s *Server) buildAPI() (*genericserver.GenericAPIServer, error) {
 		return nil, err
 	}
 	options := storage.NewOptions(s.cfg.Store, scheme, codecs, s.cfg.Now)
-	if err := s.install(api, scheme, codecs, options); err != nil {
+	if err := s.install(api, scheme, codecs, options, c.Authorization.Authorizer); err != nil {
+		return nil, err
+	}
+	if err := s.serveKeys(api); err != nil {
 		return nil, err
 	}
 	apimetrics.Register()

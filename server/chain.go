@@ -23,7 +23,7 @@ func (s *Server) chain(api http.Handler, c *genericserver.Config) http.Handler {
 	h := genericfilters.WithAuthorization(api, c.Authorization.Authorizer, c.Serializer)
 	h = filters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = refuseImpersonation(h, c.Serializer)
-	h = genericfilters.WithAuthentication(h, c.Authentication.Authenticator, genericfilters.Unauthorized(c.Serializer), nil, nil)
+	h = genericfilters.WithAuthentication(h, c.Authentication.Authenticator, genericfilters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, nil)
 	h = genericfilters.WithWarningRecorder(h)
 	h = filters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
 	h = genericfilters.WithRequestDeadline(h, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)

@@ -75,6 +75,11 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 	if kind.GroupResource() == api.Pods() || kind.GroupResource() == api.PriorityClasses() {
 		facts.PriorityClasses = g.store.List(api.PriorityClasses(), "")
 	}
+	if pod, ok := r.Object.(*corev1.Pod); ok && r.Verb == admission.Create {
+		if facts.Accounts, err = g.account(ctx, pod); err != nil {
+			return err
+		}
+	}
 	admitted, err := admission.Admit(r, facts)
 	if err == nil && r.Verb != admission.Delete {
 		admitted, err = g.bounded(admitted, r, a.IsDryRun())
@@ -124,6 +129,27 @@ func (g *gate) stored(kind api.Kind, obj runtime.Object) (api.Object, error) {
 		return nil, apierrors.NewInternalError(fmt.Errorf("convert a %s for admission: %w", kind.Kind, err))
 	}
 	return out, nil
+}
+
+// account looks up what a pod runs as; nothing when there is no such account, of which
+// only the backend's word counts, too.
+func (g *gate) account(ctx context.Context, pod *corev1.Pod) ([]api.Object, error) {
+	name := pod.Spec.ServiceAccountName
+	if name == "" {
+		name = "default"
+	}
+	key := store.Key{GroupResource: api.ServiceAccounts(), Namespace: pod.Namespace, Name: name}
+	if obj := g.store.Get(key); obj != nil {
+		return []api.Object{obj}, nil
+	}
+	obj, _, err := g.store.GetAt(ctx, key, 0)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("read service account %s/%s: %v", key.Namespace, name, err))
+	}
+	return []api.Object{obj}, nil
 }
 
 // namespace looks a namespace up; nil when there is none. The cache may not have

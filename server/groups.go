@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/server/accounts"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -19,8 +21,10 @@ import (
 	deploymentstorage "k8s.io/kubernetes/pkg/registry/apps/deployment/storage"
 	replicasetstorage "k8s.io/kubernetes/pkg/registry/apps/replicaset/storage"
 	statefulsetstorage "k8s.io/kubernetes/pkg/registry/apps/statefulset/storage"
-	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/localsubjectaccessreview"
 	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectaccessreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectrulesreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/subjectaccessreview"
 	cronjobstorage "k8s.io/kubernetes/pkg/registry/batch/cronjob/storage"
 	jobstorage "k8s.io/kubernetes/pkg/registry/batch/job/storage"
 	leasestorage "k8s.io/kubernetes/pkg/registry/coordination/lease/storage"
@@ -32,7 +36,6 @@ import (
 	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	replicationcontrollerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	secretstorage "k8s.io/kubernetes/pkg/registry/core/secret/storage"
-	serviceaccountstorage "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	endpointslicestorage "k8s.io/kubernetes/pkg/registry/discovery/endpointslice/storage"
 )
 
@@ -44,12 +47,12 @@ type resources map[string]rest.Storage
 
 // install serves every kind of package api that Kubernetes has too, and what
 // kubectl asks besides.
-func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory, options generic.RESTOptionsGetter) error {
+func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory, options generic.RESTOptionsGetter, may authorizer.Authorizer) error {
 	events, err := eventstorage.NewREST(options, eventLife)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)
 	}
-	core, err := s.coreResources(options, scheme)
+	core, err := s.coreResources(options, scheme, may)
 	if err != nil {
 		return err
 	}
@@ -82,6 +85,9 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 	if err != nil {
 		return err
 	}
+	if stored[rbacv1.GroupName], err = s.roleResources(options, may); err != nil {
+		return err
+	}
 	maps.Copy(core, stored[""])
 	if err := server.InstallLegacyAPIGroup(genericserver.DefaultLegacyAPIPrefix, group("", core)); err != nil {
 		return fmt.Errorf("install the core group: %w", err)
@@ -101,9 +107,12 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 		group("coordination.k8s.io", resources{"leases": leases}),
 		group("discovery.k8s.io", resources{api.EndpointSlices().Resource: endpointSlices}),
 		group("events.k8s.io", resources{"events": events}),
-		group("authentication.k8s.io", resources{"selfsubjectreviews": selfsubjectreview.NewREST()}),
+		group("authentication.k8s.io", s.identityResources()),
 		group("authorization.k8s.io", resources{
-			"selfsubjectaccessreviews": selfsubjectaccessreview.NewREST(authorizer.AuthorizerFunc(permit), scheme),
+			"selfsubjectaccessreviews":  selfsubjectaccessreview.NewREST(may, scheme),
+			"selfsubjectrulesreviews":   selfsubjectrulesreview.NewREST(everything{accounts.Roles(s.cfg.Store)}),
+			"subjectaccessreviews":      subjectaccessreview.NewREST(may, scheme),
+			"localsubjectaccessreviews": localsubjectaccessreview.NewREST(may, scheme),
 		}),
 	)...)
 	if err != nil {
@@ -112,7 +121,7 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 	return nil
 }
 
-func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) (resources, error) {
+func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme, may authorizer.Authorizer) (resources, error) {
 	namespaces, namespaceStatus, namespaceFinalize, err := namespacestorage.NewREST(options)
 	if err != nil {
 		return nil, fmt.Errorf("namespaces: %w", err)
@@ -133,9 +142,9 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("secrets: %w", err)
 	}
-	accounts, err := serviceaccountstorage.NewREST(options, nil, nil, nil, 0, nil, nil, nil, nil, nil, false, 0)
+	holders, err := s.accountResources(options, may, pods.Pod, secrets, nodes.Node)
 	if err != nil {
-		return nil, fmt.Errorf("serviceaccounts: %w", err)
+		return nil, err
 	}
 	services, serviceStatus, err := s.newServices(options, scheme)
 	if err != nil {
@@ -150,7 +159,7 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
 	into := ways{server: s, store: pods.Pod.Store, scheme: scheme}
-	return resources{
+	out := resources{
 		api.Namespaces().Resource:       namespaces,
 		"namespaces/status":             namespaceStatus,
 		"namespaces/finalize":           namespaceFinalize,
@@ -167,7 +176,6 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 		"pods/proxy":                    podProxy{into},
 		api.ConfigMaps().Resource:       configMaps,
 		api.Secrets().Resource:          secrets,
-		api.ServiceAccounts().Resource:  accounts,
 		api.Services().Resource:         services,
 		"services/status":               serviceStatus,
 		"services/proxy":                serviceProxy{into},
@@ -175,7 +183,9 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 		"replicationcontrollers":        controllers.Controller,
 		"replicationcontrollers/status": controllers.Status,
 		"replicationcontrollers/scale":  controllers.Scale,
-	}, nil
+	}
+	maps.Copy(out, holders)
+	return out, nil
 }
 
 func appsResources(options generic.RESTOptionsGetter) (resources, error) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"headway.dev/headway/server/accounts"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 	genericserver "k8s.io/apiserver/pkg/server"
@@ -32,6 +33,7 @@ type Config struct {
 	// renewed one is used at once.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	CA          *x509.CertPool          // whose client certificates are let in
+	Tokens      *accounts.Tokens        // of ServiceAccounts; nil: none signs in
 	Logs        LogStreamer             // nil: pods/log is refused
 	Pods        PodReacher              // nil: no way into pods
 	Figures     Meter                   // nil: metrics.k8s.io is not served

@@ -27,10 +27,6 @@ import (
 	ingressclassstorage "k8s.io/kubernetes/pkg/registry/networking/ingressclass/storage"
 	networkpolicystorage "k8s.io/kubernetes/pkg/registry/networking/networkpolicy/storage"
 	disruptionbudgetstorage "k8s.io/kubernetes/pkg/registry/policy/poddisruptionbudget/storage"
-	clusterrolestorage "k8s.io/kubernetes/pkg/registry/rbac/clusterrole/storage"
-	clusterrolebindingstorage "k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding/storage"
-	rolestorage "k8s.io/kubernetes/pkg/registry/rbac/role/storage"
-	rolebindingstorage "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/storage"
 	priorityclassstorage "k8s.io/kubernetes/pkg/registry/scheduling/priorityclass/storage"
 	storageclassstorage "k8s.io/kubernetes/pkg/registry/storage/storageclass/storage"
 )
@@ -57,9 +53,7 @@ func versionOf(group string) string {
 	return "v1"
 }
 
-// storedResources are the registries of the stored kinds, by group. Roles are kept
-// without the question whether their author has what they grant: only
-// administrators write here.
+// storedResources are the registries of the stored kinds, by group.
 func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) (map[string]resources, error) {
 	var wrong error
 	must := func(what string, err error) {
@@ -87,14 +81,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	must("networkpolicies", err)
 	budgets, budgetStatus, err := disruptionbudgetstorage.NewREST(options)
 	must("poddisruptionbudgets", err)
-	clusterRoles, err := clusterrolestorage.NewREST(options)
-	must("clusterroles", err)
-	clusterRoleBindings, err := clusterrolebindingstorage.NewREST(options)
-	must("clusterrolebindings", err)
-	roles, err := rolestorage.NewREST(options)
-	must("roles", err)
-	roleBindings, err := rolebindingstorage.NewREST(options)
-	must("rolebindings", err)
 	priorities, err := priorityclassstorage.NewREST(options)
 	must("priorityclasses", err)
 	classes, err := storageclassstorage.NewREST(options)
@@ -115,11 +101,7 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 			"ingresses": ingresses, "ingresses/status": ingressStatus,
 			"ingressclasses": ingressClasses, "networkpolicies": policies,
 		},
-		"policy": {"poddisruptionbudgets": budgets, "poddisruptionbudgets/status": budgetStatus},
-		"rbac.authorization.k8s.io": {
-			"clusterroles": clusterRoles, "clusterrolebindings": clusterRoleBindings,
-			"roles": roles, "rolebindings": roleBindings,
-		},
+		"policy":            {"poddisruptionbudgets": budgets, "poddisruptionbudgets/status": budgetStatus},
 		"scheduling.k8s.io": {"priorityclasses": priorities},
 		"storage.k8s.io":    {"storageclasses": classes},
 	}, nil

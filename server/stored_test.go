@@ -15,10 +15,6 @@ import (
 // columns that kubectl shows of it.
 func storedObjects() map[string]struct{ body, columns string } {
 	type object = struct{ body, columns string }
-	const (
-		rules   = `rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]`
-		binding = `roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}`
-	)
 	return map[string]object{
 		"PersistentVolume":         {`spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}`, "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode"},
 		"PersistentVolumeClaim":    {`spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}`, "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode"},
@@ -26,10 +22,6 @@ func storedObjects() map[string]struct{ body, columns string } {
 		"Ingress":                  {`spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}`, "Name|Class|Hosts|Address|Ports|Age"},
 		"IngressClass":             {`spec: {controller: example.org/a}`, "Name|Controller|Parameters|Age"},
 		"NetworkPolicy":            {`spec: {podSelector: {}}`, "Name|Pod-Selector|Age"},
-		"ClusterRole":              {rules, "Name|Created At"},
-		"ClusterRoleBinding":       {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
-		"Role":                     {rules, "Name|Created At"},
-		"RoleBinding":              {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
 		"StorageClass":             {`provisioner: example.org/a`, "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"},
 	}
 }

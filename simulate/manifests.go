@@ -26,6 +26,7 @@ spec:
     metadata: {labels: {app: %s}}
     spec:
       terminationGracePeriodSeconds: %d
+      automountServiceAccountToken: false
       containers:
       - name: main
         image: %s
@@ -53,6 +54,7 @@ spec:
     metadata: {labels: {app: edge}}
     spec:
       %s
+      automountServiceAccountToken: false
       containers:
       - name: main
         image: %s
@@ -77,6 +79,7 @@ spec:
   template:
     spec:
       restartPolicy: %s
+      automountServiceAccountToken: false
       containers:
       - name: main
         image: job:1
@@ -101,6 +104,7 @@ spec:
       template:
         spec:
           restartPolicy: Never
+          automountServiceAccountToken: false
           containers:
           - name: main
             image: job:1
@@ -126,6 +130,7 @@ spec:
       tolerations:
       - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
       - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
+      automountServiceAccountToken: false
       containers:
       - name: main
         image: %s
@@ -146,6 +151,7 @@ spec:
     metadata: {labels: {app: log}}
     spec:
       terminationGracePeriodSeconds: 2
+      automountServiceAccountToken: false
       containers:
       - name: main
         image: %s

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/reconcile"
@@ -82,8 +83,13 @@ func isOff(obj api.Object) bool {
 }
 
 // likeDeclared is a live object with the declared replicas in the place of those that
-// an autoscaler has set: what is told of its drift says nothing of them.
+// an autoscaler has set, or the declared rules of a ClusterRole that is made of others: what is told of its drift says nothing of them.
 func likeDeclared(m *api.Manifest, live api.Object) api.Object {
+	if role, ok := live.(*rbacv1.ClusterRole); ok && isAggregate(m.Object) {
+		out := role.DeepCopy()
+		out.Rules = m.Object.(*rbacv1.ClusterRole).Rules
+		return out
+	}
 	if live == nil || withoutReplicas(m, live) == m {
 		return live
 	}

@@ -142,7 +142,7 @@ func (c *scene) demandOf(m *api.Manifest, step Step, classes []api.Object) deman
 	}
 	pod := podset.New(d.object, t)
 	admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod},
-		admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, PriorityClasses: classes})
+		admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, PriorityClasses: classes, Accounts: anyAccount(pod)})
 	if p, ok := admitted.(*corev1.Pod); err == nil && ok {
 		pod = p
 	}

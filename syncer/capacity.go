@@ -137,13 +137,19 @@ func intakeOf(s Step, before []*corev1.Pod, classes []api.Object) (intake, bool)
 	}
 	pod := podset.New(obj, t)
 	admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod},
-		admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, PriorityClasses: classes})
+		admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, PriorityClasses: classes, Accounts: anyAccount(pod)})
 	// A class that is not there is told by a rule of its own.
 	if p, ok := admitted.(*corev1.Pod); err == nil && ok {
 		pod = p
 	}
 	in.pod = pod
 	return in, true
+}
+
+// anyAccount is the ServiceAccount that a pod names: whether it is there, and what it
+// gives, is not the question here.
+func anyAccount(pod *corev1.Pod) []api.Object {
+	return []api.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Spec.ServiceAccountName}}}
 }
 
 func sameTemplate(live api.Object, t *corev1.PodTemplateSpec) bool {

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -43,6 +44,7 @@ func (s *Syncer) observe(ctx context.Context, src *api.Source, d *desired, commi
 	}
 	slices.SortFunc(o.Desired, func(a, b *api.Manifest) int { return compareKeys(keyOf(a), keyOf(b)) })
 	o.Spaces, o.Classes, o.Autoscaled = s.spaces(o.Desired), priorityClasses(s.cfg.Store, o.Desired), s.autoscaled(d)
+	o.Accounts = accounts(s.cfg.Store, o.Desired)
 	o.Base, err = s.bases(ctx, src, o, commits)
 	return o, err
 }
@@ -108,6 +110,30 @@ func priorityClasses(r store.Reader, manifests []*api.Manifest) (out []api.Objec
 	}
 	for _, obj := range r.List(api.PriorityClasses(), "") {
 		if !declared[obj.GetName()] {
+			out = append(out, obj)
+		}
+	}
+	return out
+}
+
+// accounts are the ServiceAccounts that declared pods run as: the declared ones, else
+// the live ones.
+func accounts(r store.Reader, manifests []*api.Manifest) (out []api.Object) {
+	declared := map[store.Key]api.Object{}
+	for _, m := range manifests {
+		if m.Kind.GroupResource() == api.ServiceAccounts() {
+			declared[keyOf(m)] = m.Object
+		}
+	}
+	for _, m := range manifests {
+		pod, ok := m.Object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		key := store.Key{GroupResource: api.ServiceAccounts(), Namespace: pod.Namespace, Name: cmp.Or(pod.Spec.ServiceAccountName, "default")}
+		if obj := declared[key]; obj != nil {
+			out = append(out, obj)
+		} else if obj := r.Get(key); obj != nil {
 			out = append(out, obj)
 		}
 	}

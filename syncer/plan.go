@@ -47,14 +47,16 @@ type Observed struct {
 	Commit  string // whose manifests Desired are
 	Author  string // of Commit
 	Desired []*api.Manifest
-	Live    map[store.Key]api.Object      // the declared ones, and those whose provenance names the source
-	Base    map[store.Key]*api.Manifest   // the manifest at the commit of the provenance, where it differs
-	Origins map[string]Origin             // by path: the commit that last changed the file, where it is not Commit
-	Spaces  map[string]*corev1.Namespace  // live namespaces
-	Classes []api.Object                  // PriorityClasses, those that the commit declares before the live ones
-	Done    map[store.Key]*api.DoneRecord // by the key of the Job
-	Ended   map[store.Key]*batchv1.Job    // Jobs that are gone and had finished
-	Told    map[store.Key]*api.DoneRecord // what receipts say of Jobs that have no record here (DoneFromReceipt)
+	Live    map[store.Key]api.Object     // the declared ones, and those whose provenance names the source
+	Base    map[store.Key]*api.Manifest  // the manifest at the commit of the provenance, where it differs
+	Origins map[string]Origin            // by path: the commit that last changed the file, where it is not Commit
+	Spaces  map[string]*corev1.Namespace // live namespaces
+	Classes []api.Object                 // PriorityClasses, those that the commit declares before the live ones
+	// Accounts are ServiceAccounts, in the same order.
+	Accounts []api.Object
+	Done     map[store.Key]*api.DoneRecord // by the key of the Job
+	Ended    map[store.Key]*batchv1.Job    // Jobs that are gone and had finished
+	Told     map[store.Key]*api.DoneRecord // what receipts say of Jobs that have no record here (DoneFromReceipt)
 	// Replaces says that an object may be deleted and made again when it cannot be
 	// changed in place (TrailerReplace); nil: none may.
 	Replaces func(store.Key) bool
@@ -195,7 +197,7 @@ func (p *planner) create(m *api.Manifest, key store.Key, reason string) {
 	prepare(obj)
 	// Pod Security goes by the labels that the commit declares: checkSecurity judges it.
 	unlabelled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}}
-	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: unlabelled, PriorityClasses: p.Classes})
+	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: unlabelled, PriorityClasses: p.Classes, Accounts: p.Accounts})
 	if err != nil {
 		p.problems = append(p.problems, problem(m, "", err.Error()))
 		return

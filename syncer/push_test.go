@@ -119,13 +119,13 @@ func TestPushPrintsThePlan(t *testing.T) {
 		t.Fatalf("status %+v", st)
 	}
 	c2 := r.commit("Ada", map[string]string{
-		"deploy/web.yaml": edit(app, "replicas: 3", "replicas: 5", "web:1", "web:2") + "      serviceAccountName: robot\n",
+		"deploy/web.yaml": edit(app, "replicas: 3", "replicas: 5", "web:1", "web:2") + "      imagePullSecrets: [{name: hub}]\n",
 		"deploy/job.yaml": edit(migrate, "migrate:1", "migrate:2"), "deploy/c03.yaml": "", "deploy/new.yaml": configMap("new", "1"),
 	})
 	refused, printed := judgePushed(t, w, r, c2)
-	want := `warning: deploy/web.yaml:15:7: spec.template.spec.serviceAccountName: ServiceAccount default/robot is neither in this commit nor in the cluster: declare it, or make it before you push
+	want := `warning: deploy/web.yaml:15:27: spec.template.spec.imagePullSecrets[0].name: Secret default/hub is neither in this commit nor in the cluster: declare it, or make it before you push
 + create ConfigMap default/new (deploy/new.yaml:1)
-~ update Deployment default/web (deploy/web.yaml:1): spec.replicas 3 → 5, spec.template.spec.containers[web].image web:1 → web:2, spec.template.spec.serviceAccountName none → robot
+~ update Deployment default/web (deploy/web.yaml:1): spec.replicas 3 → 5, spec.template.spec.containers[web].image web:1 → web:2, spec.template.spec.imagePullSecrets[hub].name none → hub
 ± replace Job default/migrate (deploy/job.yaml:1): its template changed, which a Job cannot take in place: it runs again; spec.template.spec.containers[c].image migrate:1 → migrate:2
 - delete ConfigMap default/c03: no longer declared: its manifest was deploy/c03.yaml in commit ` + short(c1) + `
 4 of 33 objects change

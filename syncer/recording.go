@@ -144,8 +144,8 @@ func (s *Syncer) recording(o Observed, keys []store.Key, steps []Step) (do []Ste
 		}
 	}
 	seen := sightings(steps, edits, s.back)
-	for key := range o.Autoscaled {
-		if g := seen[key]; g != nil {
+	for key, g := range seen {
+		if _, scaled := o.Autoscaled[key]; scaled || g.manifest != nil && isAggregate(g.manifest.Object) {
 			g.live = likeDeclared(g.manifest, g.live)
 		}
 	}

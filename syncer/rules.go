@@ -71,7 +71,7 @@ func Rules() []Rule {
 		{ruleKey, Error, "the containers that read the key cannot start"},
 		{ruleInUse, Error, "what still refers to the removed object cannot start again"},
 		{ruleNewGround, Warning, "in a namespace that is new, or before the first commit is applied, nobody can have made by hand what does not stand in git"},
-		{ruleAccount, Warning, "pods run without it: they get no API credentials in this version"},
+		{ruleAccount, Error, "pods that name an account that is not there are not made"},
 		{rulePullSecret, Warning, "the image may be there already, or be public"},
 		{rulePriorityClass, Error, "pods that name a class that is not there are not made"},
 		{ruleSecurity, Error, "pods that break the Pod Security level that their namespace enforces are not made"},

@@ -14,10 +14,6 @@ import (
 // storedBodies is a manifest of each stored kind without its head, and a change of
 // it that Kubernetes allows in place: "old → new".
 func storedBodies() map[string][2]string {
-	const (
-		rules   = "rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]"
-		binding = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: User, name: ada}]"
-	)
 	return map[string][2]string{
 		"PersistentVolume":         {"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}", "1Gi → 2Gi"},
 		"PersistentVolumeClaim":    {"spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}", ""}, // nothing before it is bound
@@ -25,10 +21,6 @@ func storedBodies() map[string][2]string {
 		"Ingress":                  {"spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "number: 80 → number: 81"},
 		"IngressClass":             {"spec: {controller: example.org/a, parameters: {kind: A, name: a}}", "name: a} → name: b}"},
 		"NetworkPolicy":            {"spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress]}", "app: a → app: b"},
-		"ClusterRole":              {rules, "verbs: [get] → verbs: [get, list]"},
-		"ClusterRoleBinding":       {binding, "name: ada → name: ben"},
-		"Role":                     {rules, "verbs: [get] → verbs: [get, list]"},
-		"RoleBinding":              {binding, "name: ada → name: ben"},
 		"StorageClass":             {"provisioner: example.org/a", "provisioner: → allowVolumeExpansion: true\nprovisioner:"},
 	}
 }

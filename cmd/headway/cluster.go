@@ -22,6 +22,7 @@ import (
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/server"
+	"headway.dev/headway/server/accounts"
 	"headway.dev/headway/server/certs"
 	"headway.dev/headway/server/nodes"
 	"headway.dev/headway/store"
@@ -56,6 +57,7 @@ type cluster struct {
 	store     *store.Store
 	services  admission.Services // where cluster IPs come from
 	authority *certs.Authority
+	tokens    *accounts.Tokens // of ServiceAccounts
 	refs      *syncer.Refs
 	hosted    *git.Hosted // nil: the main source is on a forge
 	clones    *clones
@@ -119,11 +121,18 @@ func openCluster(ctx context.Context, cfg clusterConfig) (_ *cluster, err error)
 	if c.authority, err = certs.Ensure(ctx, c.store, time.Now()); err != nil {
 		return nil, err
 	}
-	c.leader = newLeader(c.store, c.authority.PEM(), c.services.Kubernetes(), func() netip.AddrPort { return forPods(c.listener.Addr()) }, c.identity, c.metrics, cfg.log)
+	key, err := accounts.EnsureKey(ctx, c.store, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if c.tokens, err = accounts.New(key, c.store); err != nil {
+		return nil, err
+	}
+	c.leader = newLeader(c.store, c.authority.PEM(), c.tokens, c.services.Kubernetes(), func() netip.AddrPort { return forPods(c.listener.Addr()) }, c.identity, c.metrics, cfg.log)
 	c.leader.add("sources", c.sources)
 	c.store.OnEvents(c.noticeNode())
 	c.store.OnEvents(c.pulse.beat)
-	c.nodes = nodes.New(nodes.Config{Store: c.store, Authority: c.authority, Log: cfg.log.With("component", "nodes")})
+	c.nodes = nodes.New(nodes.Config{Store: c.store, Authority: c.authority, Tokens: c.tokens, Log: cfg.log.With("component", "nodes")})
 	c.store.OnEvents(c.nodes.Handle)
 	// Every hook is in place: from here on nothing is missed.
 	if err := c.store.Load(ctx); err != nil {
@@ -165,7 +174,7 @@ func (c *cluster) listenAndTell() error {
 		extra["/webhook"] = c.webhook // which proves itself with the forge's secret
 	}
 	c.api, err = server.New(server.Config{
-		Store: c.store, Listener: listener, Certificate: serving.Get, CA: c.authority.Pool(),
+		Store: c.store, Listener: listener, Certificate: serving.Get, CA: c.authority.Pool(), Tokens: c.tokens,
 		Logs: c.nodes, Pods: c.nodes, Figures: c.nodes, GRPC: c.nodes.Handler(), Git: c.gitHandler("/git"),
 		Extra:   extra,
 		Ready:   func() error { return errors.Join(spaceLeft(c.etcd.Usage()), c.disk.ready()) },

@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"headway.dev/headway/controllers/accountsecret"
+	"headway.dev/headway/controllers/clusterrole"
 	"headway.dev/headway/controllers/cronjob"
 	"headway.dev/headway/controllers/daemonset"
 	"headway.dev/headway/controllers/deployment"
@@ -30,6 +32,7 @@ import (
 	"headway.dev/headway/controllers/replicaset"
 	"headway.dev/headway/controllers/statefulset"
 	"headway.dev/headway/scheduler"
+	"headway.dev/headway/server/accounts"
 	"headway.dev/headway/store"
 )
 
@@ -53,8 +56,8 @@ type part struct {
 
 // newLeader makes the controllers and the scheduler, and lets them hear of the store's events. It
 // must be called before the store is loaded. own is the cluster IP of the Service of the API, server
-// is asked where pods reach this server; authority is the certificate of the cluster's, PEM.
-func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() netip.AddrPort, identity string, metrics prometheus.Registerer, log *slog.Logger) *leader {
+// is asked where pods reach this server; authority is the certificate of the cluster's, PEM; tokens signs those of ServiceAccounts.
+func newLeader(st *store.Store, authority []byte, tokens *accounts.Tokens, own netip.Addr, server func() netip.AddrPort, identity string, metrics prometheus.Registerer, log *slog.Logger) *leader {
 	l := &leader{store: st, identity: identity, log: log}
 	named := func(name string) *slog.Logger { return log.With("component", name) }
 	l.add("namespace", namespace.New(namespace.Config{Store: st, Fence: l.current, Now: time.Now, Authority: authority, Log: named("namespace"), Metrics: metrics}))
@@ -72,6 +75,8 @@ func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() 
 	l.add("quota", quota.New(quota.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("quota"), Metrics: metrics}))
 	l.add("podautoscaler", podautoscaler.New(podautoscaler.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("podautoscaler"), Metrics: metrics}))
 	l.add("podgarbage", podgarbage.New(podgarbage.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("podgarbage"), Metrics: metrics}))
+	l.add("accountsecret", accountsecret.New(accountsecret.Config{Store: st, Fence: l.current, Sign: tokens.ForSecret, Authority: authority, Now: time.Now, Log: named("accountsecret"), Metrics: metrics}))
+	l.add("clusterrole", clusterrole.New(clusterrole.Config{Store: st, Fence: l.current, Builtin: accounts.Builtin(), Now: time.Now, Log: named("clusterrole"), Metrics: metrics}))
 	l.add("endpointslice", endpointslice.New(endpointslice.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("endpointslice"), Metrics: metrics}))
 	l.add("loadbalancer", loadbalancer.New(loadbalancer.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("loadbalancer"), Metrics: metrics}))
 	l.add("kubernetes", kubernetes.New(kubernetes.Config{Store: st, Fence: l.current, Address: own, Server: server, Now: time.Now, Log: named("kubernetes"), Metrics: metrics}))

@@ -64,6 +64,7 @@ type Agent struct {
 	flow    flow   // Services and their endpoints
 	probes  probes
 	agenda  agenda       // which entries to look at, and when
+	tokens  tokens       // of the pods' accounts
 	gauge   gauge        // what pods use, when somebody asks
 	sample  sample       // the last reading of everything, for who asks once
 	squeeze squeeze      // what the machine is short of
@@ -106,7 +107,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, instance: rand.Text(), name: node.Name, node: node,
 		width:   make(chan struct{}, cfg.Workers),
-		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
+		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), tokens: newTokens(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
 		poke: make(chan struct{}, 1), send: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
 	a.born = cfg.Now()
@@ -137,6 +138,7 @@ func New(cfg Config) (*Agent, error) {
 	for _, s := range saved.secrets {
 		a.things.secrets[nameOf(s)] = s
 	}
+	a.restore(saved.tokens)
 	for _, s := range saved.services {
 		a.flow.setService(s)
 	}

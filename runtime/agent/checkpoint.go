@@ -52,6 +52,7 @@ type saved struct {
 	pods       []*corev1.Pod
 	configMaps []*corev1.ConfigMap
 	secrets    []*corev1.Secret
+	tokens     []*corev1.Secret
 	services   []*corev1.Service
 	slices     []*discoveryv1.EndpointSlice
 	all        bool // every Service and slice that there was; a name of none does not exist
@@ -61,6 +62,7 @@ const (
 	checkpointHead = "headway checkpoint 1 "
 	maxCheckpoint  = 4 << 20
 	checkpointWait = 500 * time.Millisecond
+	tokenFolder    = "tokens" // beside the Secrets
 )
 
 func openCheckpoint(dir, secrets string, log *slog.Logger) (*checkpoint, error) {
@@ -84,6 +86,10 @@ func openCheckpoint(dir, secrets string, log *slog.Logger) (*checkpoint, error) 
 	if !inMemory {
 		log.Warn("folder for secrets is not on a tmpfs: no secret is kept, so after a restart of the agent without a server pods that need one are not restarted", "folder", secrets)
 		k.secrets = ""
+		return k, nil
+	}
+	if err := os.MkdirAll(filepath.Join(secrets, tokenFolder), 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder for tokens: %w", err)
 	}
 	return k, nil
 }
@@ -108,9 +114,13 @@ func (k *checkpoint) load() (saved, error) {
 	if out.all, err = k.loadWhole(); err != nil {
 		return out, err
 	}
-	if k.secrets != "" {
-		out.secrets, err = loadAll(k, k.secrets, func() *corev1.Secret { return &corev1.Secret{} })
+	if k.secrets == "" {
+		return out, nil
 	}
+	if out.secrets, err = loadAll(k, k.secrets, func() *corev1.Secret { return &corev1.Secret{} }); err != nil {
+		return out, err
+	}
+	out.tokens, err = loadAll(k, filepath.Join(k.secrets, tokenFolder), func() *corev1.Secret { return &corev1.Secret{} })
 	return out, err
 }
 
@@ -224,6 +234,18 @@ func (k *checkpoint) saveSecret(s *corev1.Secret) {
 func (k *checkpoint) dropSecret(namespace, name string) {
 	if k.secrets != "" {
 		k.put(k.objectPath(k.secrets, namespace, name), nil)
+	}
+}
+
+func (k *checkpoint) saveToken(namespace string, key tokenKey, t token) {
+	if k.secrets != "" {
+		k.put(k.objectPath(filepath.Join(k.secrets, tokenFolder), namespace, key.name()), t.secret(namespace, key))
+	}
+}
+
+func (k *checkpoint) dropTokenNamed(namespace, name string) {
+	if k.secrets != "" {
+		k.put(k.objectPath(filepath.Join(k.secrets, tokenFolder), namespace, name), nil)
 	}
 }
 

@@ -261,9 +261,11 @@ func (a *Agent) turn(ctx context.Context, e *entry) bool {
 	}
 	a.tell(e, now)
 	a.watchOver(e, now)
+	renewal := a.renew(e, now)
 	o := e.observed(a.hostIPs())
 	o.named = a.cfg.Traffic != nil && a.flow.named[e.uid] > 0
 	d := plan(o, now)
+	d.wakeAt(renewal)
 	if e.stale && e.content.is() {
 		d.wakeAt(e.content.backoff.until())
 	}
@@ -275,6 +277,9 @@ func (a *Agent) turn(ctx context.Context, e *entry) bool {
 		delete(a.entries, e.uid)
 		a.out.drop(e.uid)
 		a.keep.dropPod(e.uid)
+		if e.pod != nil {
+			a.forgetTokens(e.uid, e.pod.Namespace)
+		}
 		a.mu.Unlock()
 		return false
 	}

@@ -54,6 +54,7 @@ type server struct {
 	stocked  [][]corev1.ContainerImage // the images of each Node that was sent
 	names    map[string]bool           // of events
 	nodes    []corev1.NodeCondition    // the node's, as it was sent last
+	tokens   []*session.TokenRequest
 }
 
 func newServer(t testing.TB) *server {
@@ -168,6 +169,8 @@ func (s *server) take(m *session.Up) *session.Down {
 		s.node(m.NodeStatus)
 	case *session.Up_Routed:
 		s.routed = m.Routed.Revision
+	case *session.Up_TokenRequest:
+		s.tokens = append(s.tokens, m.TokenRequest)
 	case *session.Up_Event:
 		var e corev1.Event
 		if err := e.Unmarshal(m.Event); err != nil {

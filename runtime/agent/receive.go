@@ -21,6 +21,7 @@ func (a *Agent) Begin() {
 	a.flow.marked, a.flow.routed = 0, 0 // of another session, perhaps of another history of the store
 	a.gauge.ask(nil)                    // it asks anew
 	a.out.again()
+	a.tokens.again()
 	for _, e := range a.entries {
 		e.told = false
 	}
@@ -40,6 +41,8 @@ func (a *Agent) Receive(m *session.Down) error {
 		a.sweep()
 	case *session.Down_Mark:
 		a.flow.mark(m.Mark.Revision)
+	case *session.Down_Token:
+		a.given(m.Token)
 	case *session.Down_Measure:
 		a.gauge.ask(m.Measure)
 	case *session.Down_Renewed:
@@ -198,6 +201,9 @@ func (a *Agent) sweep() {
 func (a *Agent) Take() (*session.Up, time.Time, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if m := a.request(); m != nil {
+		return m, time.Time{}, nil
+	}
 	m, wake, err := a.out.next(a.cfg.Now(), a.keep.written)
 	if err != nil {
 		return nil, wake, fmt.Errorf("encode a message for the server: %w", err)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"headway.dev/headway/runtime/session"
 	"headway.dev/headway/runtime/volume"
 )
 
@@ -51,6 +52,9 @@ func (a *Agent) volumesOf(pod *corev1.Pod) ([]volume.Volume, error) {
 			}
 			return s.resource(c, ref)
 		},
+		Token: func(p *corev1.ServiceAccountTokenProjection) (string, error) {
+			return a.token(pod, session.TokenOf(p))
+		},
 		Memory: a.node.Status.Allocatable.Memory().Value(),
 	})
 }
@@ -77,6 +81,12 @@ func (a *Agent) fill(ctx context.Context, e *entry, pod *corev1.Pod) bool {
 	if ctx.Err() == nil {
 		now := a.cfg.Now()
 		e.record.sandbox = trouble{reason: failedMount, message: err.Error(), backoff: e.record.sandbox.backoff.next(now, errorFirst, errorMost), forObject: true}
+		if e.stale { // what was missing has come meanwhile
+			e.record.sandbox.backoff.Delay = 0
+		}
+		if errors.Is(err, volume.ErrComing) {
+			return false // within a moment, as a rule
+		}
 		a.event(pod, "", corev1.EventTypeWarning, failedMount, err.Error(), now)
 	}
 	return false
@@ -111,7 +121,9 @@ func (a *Agent) refill(ctx context.Context, e *entry, pod *corev1.Pod) {
 	}
 	now := a.cfg.Now()
 	e.content = trouble{reason: failedMount, message: err.Error(), backoff: e.content.backoff.next(now, errorFirst, errorMost)}
-	a.event(pod, "", corev1.EventTypeWarning, failedMount, err.Error(), now)
+	if !errors.Is(err, volume.ErrComing) {
+		a.event(pod, "", corev1.EventTypeWarning, failedMount, err.Error(), now)
+	}
 	var known *volume.Error
 	if errors.As(err, &known) && known.Missing { // nothing to try until it comes
 		e.content.backoff.Delay = 0

@@ -11,4 +11,6 @@ package session
 //	   agent of version 1 passes them over, and its pods are stopped without a wait.
 //	3: Measure asks for Figures; an agent of version 2 is not asked, and autoscalers
 //	   know nothing of its pods.
-const Version = 3
+//	4: TokenRequest asks for a Token; the pods of an agent of version 3 run without
+//	   tokens of their accounts until it is replaced.
+const Version = 4

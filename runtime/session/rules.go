@@ -109,6 +109,40 @@ func References(spec *corev1.PodSpec) []Reference {
 	return slices.Compact(out)
 }
 
+// WantedToken is a token of a pod's account that one of its volumes shows.
+type WantedToken struct {
+	Audience string // "": the API's
+	Seconds  int64
+}
+
+// Tokens lists the tokens that a pod's volumes show, sorted, each once.
+func Tokens(spec *corev1.PodSpec) []WantedToken {
+	var out []WantedToken
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Projected == nil {
+			continue
+		}
+		for _, s := range spec.Volumes[i].Projected.Sources {
+			if s.ServiceAccountToken != nil {
+				out = append(out, TokenOf(s.ServiceAccountToken))
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b WantedToken) int {
+		return cmp.Or(cmp.Compare(a.Audience, b.Audience), cmp.Compare(a.Seconds, b.Seconds))
+	})
+	return slices.Compact(out)
+}
+
+// TokenOf is the token that a source of a volume shows.
+func TokenOf(p *corev1.ServiceAccountTokenProjection) WantedToken {
+	out := WantedToken{Audience: p.Audience, Seconds: 3600} // Kubernetes' default
+	if p.ExpirationSeconds != nil {
+		out.Seconds = *p.ExpirationSeconds
+	}
+	return out
+}
+
 func containerReferences(c *corev1.Container, add func(resource, name string)) {
 	for _, f := range c.EnvFrom {
 		if f.ConfigMapRef != nil {

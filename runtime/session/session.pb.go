@@ -36,6 +36,7 @@ type Up struct {
 	//	*Up_Event
 	//	*Up_Routed
 	//	*Up_Figures
+	//	*Up_TokenRequest
 	Message       isUp_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -141,6 +142,15 @@ func (x *Up) GetFigures() *Figures {
 	return nil
 }
 
+func (x *Up) GetTokenRequest() *TokenRequest {
+	if x != nil {
+		if x, ok := x.Message.(*Up_TokenRequest); ok {
+			return x.TokenRequest
+		}
+	}
+	return nil
+}
+
 type isUp_Message interface {
 	isUp_Message()
 }
@@ -173,6 +183,10 @@ type Up_Figures struct {
 	Figures *Figures `protobuf:"bytes,7,opt,name=figures,proto3,oneof"` // only the newest is sent
 }
 
+type Up_TokenRequest struct {
+	TokenRequest *TokenRequest `protobuf:"bytes,50,opt,name=token_request,json=tokenRequest,proto3,oneof"`
+}
+
 func (*Up_Hello) isUp_Message() {}
 
 func (*Up_Renew) isUp_Message() {}
@@ -186,6 +200,8 @@ func (*Up_Event) isUp_Message() {}
 func (*Up_Routed) isUp_Message() {}
 
 func (*Up_Figures) isUp_Message() {}
+
+func (*Up_TokenRequest) isUp_Message() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -377,6 +393,84 @@ func (x *PodStatus) GetSequence() int64 {
 	return 0
 }
 
+// TokenRequest asks for a token of the account of a pod of this node, as a volume of the
+// pod asks for it.
+type TokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Audience      string                 `protobuf:"bytes,4,opt,name=audience,proto3" json:"audience,omitempty"` // "": the API's
+	Seconds       int64                  `protobuf:"varint,5,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenRequest) Reset() {
+	*x = TokenRequest{}
+	mi := &file_runtime_session_session_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenRequest) ProtoMessage() {}
+
+func (x *TokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
+func (*TokenRequest) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TokenRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *TokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TokenRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *TokenRequest) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+func (x *TokenRequest) GetSeconds() int64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
 // Routed says that the node's traffic goes by everything up to a Mark.
 type Routed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -387,7 +481,7 @@ type Routed struct {
 
 func (x *Routed) Reset() {
 	*x = Routed{}
-	mi := &file_runtime_session_session_proto_msgTypes[4]
+	mi := &file_runtime_session_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -399,7 +493,7 @@ func (x *Routed) String() string {
 func (*Routed) ProtoMessage() {}
 
 func (x *Routed) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[4]
+	mi := &file_runtime_session_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -412,7 +506,7 @@ func (x *Routed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routed.ProtoReflect.Descriptor instead.
 func (*Routed) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{4}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Routed) GetRevision() int64 {
@@ -436,7 +530,7 @@ type Figures struct {
 
 func (x *Figures) Reset() {
 	*x = Figures{}
-	mi := &file_runtime_session_session_proto_msgTypes[5]
+	mi := &file_runtime_session_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +542,7 @@ func (x *Figures) String() string {
 func (*Figures) ProtoMessage() {}
 
 func (x *Figures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[5]
+	mi := &file_runtime_session_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +555,7 @@ func (x *Figures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Figures.ProtoReflect.Descriptor instead.
 func (*Figures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{5}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Figures) GetTimeNanos() int64 {
@@ -503,7 +597,7 @@ type PodFigures struct {
 
 func (x *PodFigures) Reset() {
 	*x = PodFigures{}
-	mi := &file_runtime_session_session_proto_msgTypes[6]
+	mi := &file_runtime_session_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +609,7 @@ func (x *PodFigures) String() string {
 func (*PodFigures) ProtoMessage() {}
 
 func (x *PodFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[6]
+	mi := &file_runtime_session_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +622,7 @@ func (x *PodFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFigures.ProtoReflect.Descriptor instead.
 func (*PodFigures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{6}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PodFigures) GetUid() string {
@@ -563,7 +657,7 @@ type ContainerFigures struct {
 
 func (x *ContainerFigures) Reset() {
 	*x = ContainerFigures{}
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +669,7 @@ func (x *ContainerFigures) String() string {
 func (*ContainerFigures) ProtoMessage() {}
 
 func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +682,7 @@ func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerFigures.ProtoReflect.Descriptor instead.
 func (*ContainerFigures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ContainerFigures) GetName() string {
@@ -627,6 +721,7 @@ type Down struct {
 	//	*Down_Mark
 	//	*Down_Drained
 	//	*Down_Measure
+	//	*Down_Token
 	Message       isDown_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -634,7 +729,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +741,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +754,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Down) GetMessage() isDown_Message {
@@ -768,6 +863,15 @@ func (x *Down) GetMeasure() *Measure {
 	return nil
 }
 
+func (x *Down) GetToken() *Token {
+	if x != nil {
+		if x, ok := x.Message.(*Down_Token); ok {
+			return x.Token
+		}
+	}
+	return nil
+}
+
 type isDown_Message interface {
 	isDown_Message()
 }
@@ -816,6 +920,10 @@ type Down_Measure struct {
 	Measure *Measure `protobuf:"bytes,11,opt,name=measure,proto3,oneof"`
 }
 
+type Down_Token struct {
+	Token *Token `protobuf:"bytes,50,opt,name=token,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Message() {}
 
 func (*Down_Renewed) isDown_Message() {}
@@ -838,6 +946,93 @@ func (*Down_Drained) isDown_Message() {}
 
 func (*Down_Measure) isDown_Message() {}
 
+func (*Down_Token) isDown_Message() {}
+
+// Token answers a TokenRequest.
+type Token struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Audience      string                 `protobuf:"bytes,2,opt,name=audience,proto3" json:"audience,omitempty"`
+	Seconds       int64                  `protobuf:"varint,3,opt,name=seconds,proto3" json:"seconds,omitempty"` // as asked for
+	Token         string                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	LifeNanos     int64                  `protobuf:"varint,5,opt,name=life_nanos,json=lifeNanos,proto3" json:"life_nanos,omitempty"` // how long its file is good, from now on
+	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`                           // why there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_runtime_session_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Token) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Token) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+func (x *Token) GetSeconds() int64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *Token) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *Token) GetLifeNanos() int64 {
+	if x != nil {
+		return x.LifeNanos
+	}
+	return 0
+}
+
+func (x *Token) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int32                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -849,7 +1044,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1056,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1069,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Welcome) GetVersion() int32 {
@@ -908,7 +1103,7 @@ type Renewed struct {
 
 func (x *Renewed) Reset() {
 	*x = Renewed{}
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1115,7 @@ func (x *Renewed) String() string {
 func (*Renewed) ProtoMessage() {}
 
 func (x *Renewed) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1128,7 @@ func (x *Renewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewed.ProtoReflect.Descriptor instead.
 func (*Renewed) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Renewed) GetSent() int64 {
@@ -965,7 +1160,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1172,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1185,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Assignment) GetPod() []byte {
@@ -1046,7 +1241,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1253,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1266,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Mark) GetRevision() int64 {
@@ -1091,7 +1286,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1298,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1311,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Drained) GetUid() string {
@@ -1138,7 +1333,7 @@ type Measure struct {
 
 func (x *Measure) Reset() {
 	*x = Measure{}
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1345,7 @@ func (x *Measure) String() string {
 func (*Measure) ProtoMessage() {}
 
 func (x *Measure) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1358,7 @@ func (x *Measure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measure.ProtoReflect.Descriptor instead.
 func (*Measure) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Measure) GetUids() []string {
@@ -1192,7 +1387,7 @@ type ObjectName struct {
 
 func (x *ObjectName) Reset() {
 	*x = ObjectName{}
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1399,7 @@ func (x *ObjectName) String() string {
 func (*ObjectName) ProtoMessage() {}
 
 func (x *ObjectName) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1412,7 @@ func (x *ObjectName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectName.ProtoReflect.Descriptor instead.
 func (*ObjectName) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ObjectName) GetResource() string {
@@ -1256,7 +1451,7 @@ type Synced struct {
 
 func (x *Synced) Reset() {
 	*x = Synced{}
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1463,7 @@ func (x *Synced) String() string {
 func (*Synced) ProtoMessage() {}
 
 func (x *Synced) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1476,7 @@ func (x *Synced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Synced.ProtoReflect.Descriptor instead.
 func (*Synced) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
 }
 
 // Open asks for a Stream: exactly one request is set.
@@ -1299,7 +1494,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1506,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1519,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Open) GetId() string {
@@ -1379,7 +1574,7 @@ type FiguresRequest struct {
 
 func (x *FiguresRequest) Reset() {
 	*x = FiguresRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1586,7 @@ func (x *FiguresRequest) String() string {
 func (*FiguresRequest) ProtoMessage() {}
 
 func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1599,7 @@ func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
 func (*FiguresRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 // DialRequest asks for a TCP connection to a pod. Its Stream is a Duplex.
@@ -1421,7 +1616,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1628,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1641,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DialRequest) GetNamespace() string {
@@ -1505,7 +1700,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1712,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1725,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecRequest) GetNamespace() string {
@@ -1625,7 +1820,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1832,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1845,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1713,7 +1908,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1920,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1933,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -1823,7 +2018,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +2030,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2043,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -1889,7 +2084,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2096,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2109,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refused) GetWhat() string {
@@ -1947,7 +2142,7 @@ type StreamUp struct {
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2154,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2167,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StreamUp) GetId() string {
@@ -2041,7 +2236,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2248,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2261,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2088,7 +2283,7 @@ type StreamDown struct {
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2295,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2308,7 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StreamDown) GetData() []byte {
@@ -2154,7 +2349,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2361,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2374,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Size) GetWidth() uint32 {
@@ -2207,7 +2402,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2414,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2427,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2266,7 +2461,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[30]
+	mi := &file_runtime_session_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2473,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[30]
+	mi := &file_runtime_session_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2486,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2312,7 +2507,7 @@ var File_runtime_session_session_proto protoreflect.FileDescriptor
 
 const file_runtime_session_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xdf\x02\n" +
+	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xa8\x03\n" +
 	"\x02Up\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.headway.session.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x05renew\x18\x02 \x01(\v2\x19.headway.session.v1.RenewH\x00R\x05renew\x12>\n" +
@@ -2322,7 +2517,8 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"nodeStatus\x12\x16\n" +
 	"\x05event\x18\x05 \x01(\fH\x00R\x05event\x124\n" +
 	"\x06routed\x18\x06 \x01(\v2\x1a.headway.session.v1.RoutedH\x00R\x06routed\x127\n" +
-	"\afigures\x18\a \x01(\v2\x1b.headway.session.v1.FiguresH\x00R\afiguresB\t\n" +
+	"\afigures\x18\a \x01(\v2\x1b.headway.session.v1.FiguresH\x00R\afigures\x12G\n" +
+	"\rtoken_request\x182 \x01(\v2 .headway.session.v1.TokenRequestH\x00R\ftokenRequestB\t\n" +
 	"\amessage\"Q\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x12\n" +
@@ -2336,7 +2532,13 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x16\n" +
 	"\x06status\x18\x04 \x01(\fR\x06status\x12\x18\n" +
 	"\astopped\x18\x05 \x01(\bR\astopped\x12\x1a\n" +
-	"\bsequence\x18\x06 \x01(\x03R\bsequence\"$\n" +
+	"\bsequence\x18\x06 \x01(\x03R\bsequence\"\x88\x01\n" +
+	"\fTokenRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1a\n" +
+	"\baudience\x18\x04 \x01(\tR\baudience\x12\x18\n" +
+	"\aseconds\x18\x05 \x01(\x03R\aseconds\"$\n" +
 	"\x06Routed\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\xb9\x01\n" +
 	"\aFigures\x12\x1d\n" +
@@ -2355,7 +2557,7 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x10ContainerFigures\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03cpu\x18\x02 \x01(\x03R\x03cpu\x12\x16\n" +
-	"\x06memory\x18\x03 \x01(\x03R\x06memory\"\xe6\x04\n" +
+	"\x06memory\x18\x03 \x01(\x03R\x06memory\"\x99\x05\n" +
 	"\x04Down\x127\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.headway.session.v1.WelcomeH\x00R\awelcome\x127\n" +
 	"\arenewed\x18\x02 \x01(\v2\x1b.headway.session.v1.RenewedH\x00R\arenewed\x122\n" +
@@ -2368,8 +2570,17 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x04mark\x18\t \x01(\v2\x18.headway.session.v1.MarkH\x00R\x04mark\x127\n" +
 	"\adrained\x18\n" +
 	" \x01(\v2\x1b.headway.session.v1.DrainedH\x00R\adrained\x127\n" +
-	"\ameasure\x18\v \x01(\v2\x1b.headway.session.v1.MeasureH\x00R\ameasureB\t\n" +
-	"\amessage\"V\n" +
+	"\ameasure\x18\v \x01(\v2\x1b.headway.session.v1.MeasureH\x00R\ameasure\x121\n" +
+	"\x05token\x182 \x01(\v2\x19.headway.session.v1.TokenH\x00R\x05tokenB\t\n" +
+	"\amessage\"\x9a\x01\n" +
+	"\x05Token\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
+	"\baudience\x18\x02 \x01(\tR\baudience\x12\x18\n" +
+	"\aseconds\x18\x03 \x01(\x03R\aseconds\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\x12\x1d\n" +
+	"\n" +
+	"life_nanos\x18\x05 \x01(\x03R\tlifeNanos\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\"V\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x1b\n" +
@@ -2504,78 +2715,82 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_runtime_session_session_proto_goTypes = []any{
 	(*Up)(nil),               // 0: headway.session.v1.Up
 	(*Hello)(nil),            // 1: headway.session.v1.Hello
 	(*Renew)(nil),            // 2: headway.session.v1.Renew
 	(*PodStatus)(nil),        // 3: headway.session.v1.PodStatus
-	(*Routed)(nil),           // 4: headway.session.v1.Routed
-	(*Figures)(nil),          // 5: headway.session.v1.Figures
-	(*PodFigures)(nil),       // 6: headway.session.v1.PodFigures
-	(*ContainerFigures)(nil), // 7: headway.session.v1.ContainerFigures
-	(*Down)(nil),             // 8: headway.session.v1.Down
-	(*Welcome)(nil),          // 9: headway.session.v1.Welcome
-	(*Renewed)(nil),          // 10: headway.session.v1.Renewed
-	(*Assignment)(nil),       // 11: headway.session.v1.Assignment
-	(*Mark)(nil),             // 12: headway.session.v1.Mark
-	(*Drained)(nil),          // 13: headway.session.v1.Drained
-	(*Measure)(nil),          // 14: headway.session.v1.Measure
-	(*ObjectName)(nil),       // 15: headway.session.v1.ObjectName
-	(*Synced)(nil),           // 16: headway.session.v1.Synced
-	(*Open)(nil),             // 17: headway.session.v1.Open
-	(*FiguresRequest)(nil),   // 18: headway.session.v1.FiguresRequest
-	(*DialRequest)(nil),      // 19: headway.session.v1.DialRequest
-	(*ExecRequest)(nil),      // 20: headway.session.v1.ExecRequest
-	(*PathRequest)(nil),      // 21: headway.session.v1.PathRequest
-	(*LogRequest)(nil),       // 22: headway.session.v1.LogRequest
-	(*Stored)(nil),           // 23: headway.session.v1.Stored
-	(*Refused)(nil),          // 24: headway.session.v1.Refused
-	(*StreamUp)(nil),         // 25: headway.session.v1.StreamUp
-	(*Exit)(nil),             // 26: headway.session.v1.Exit
-	(*StreamDown)(nil),       // 27: headway.session.v1.StreamDown
-	(*Size)(nil),             // 28: headway.session.v1.Size
-	(*JoinRequest)(nil),      // 29: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil),     // 30: headway.session.v1.JoinResponse
+	(*TokenRequest)(nil),     // 4: headway.session.v1.TokenRequest
+	(*Routed)(nil),           // 5: headway.session.v1.Routed
+	(*Figures)(nil),          // 6: headway.session.v1.Figures
+	(*PodFigures)(nil),       // 7: headway.session.v1.PodFigures
+	(*ContainerFigures)(nil), // 8: headway.session.v1.ContainerFigures
+	(*Down)(nil),             // 9: headway.session.v1.Down
+	(*Token)(nil),            // 10: headway.session.v1.Token
+	(*Welcome)(nil),          // 11: headway.session.v1.Welcome
+	(*Renewed)(nil),          // 12: headway.session.v1.Renewed
+	(*Assignment)(nil),       // 13: headway.session.v1.Assignment
+	(*Mark)(nil),             // 14: headway.session.v1.Mark
+	(*Drained)(nil),          // 15: headway.session.v1.Drained
+	(*Measure)(nil),          // 16: headway.session.v1.Measure
+	(*ObjectName)(nil),       // 17: headway.session.v1.ObjectName
+	(*Synced)(nil),           // 18: headway.session.v1.Synced
+	(*Open)(nil),             // 19: headway.session.v1.Open
+	(*FiguresRequest)(nil),   // 20: headway.session.v1.FiguresRequest
+	(*DialRequest)(nil),      // 21: headway.session.v1.DialRequest
+	(*ExecRequest)(nil),      // 22: headway.session.v1.ExecRequest
+	(*PathRequest)(nil),      // 23: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 24: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 25: headway.session.v1.Stored
+	(*Refused)(nil),          // 26: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 27: headway.session.v1.StreamUp
+	(*Exit)(nil),             // 28: headway.session.v1.Exit
+	(*StreamDown)(nil),       // 29: headway.session.v1.StreamDown
+	(*Size)(nil),             // 30: headway.session.v1.Size
+	(*JoinRequest)(nil),      // 31: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 32: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
 	2,  // 1: headway.session.v1.Up.renew:type_name -> headway.session.v1.Renew
 	3,  // 2: headway.session.v1.Up.pod_status:type_name -> headway.session.v1.PodStatus
-	4,  // 3: headway.session.v1.Up.routed:type_name -> headway.session.v1.Routed
-	5,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
-	6,  // 5: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
-	7,  // 6: headway.session.v1.Figures.node:type_name -> headway.session.v1.ContainerFigures
-	7,  // 7: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
-	9,  // 8: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
-	10, // 9: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
-	11, // 10: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
-	15, // 11: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
-	16, // 12: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
-	17, // 13: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	23, // 14: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	24, // 15: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
-	12, // 16: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
-	13, // 17: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
-	14, // 18: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
-	22, // 19: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	21, // 20: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	19, // 21: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
-	20, // 22: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
-	18, // 23: headway.session.v1.Open.figures:type_name -> headway.session.v1.FiguresRequest
-	26, // 24: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
-	28, // 25: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
-	0,  // 26: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	25, // 27: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	29, // 28: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	8,  // 29: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	27, // 30: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	30, // 31: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	29, // [29:32] is the sub-list for method output_type
-	26, // [26:29] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	5,  // 3: headway.session.v1.Up.routed:type_name -> headway.session.v1.Routed
+	6,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
+	4,  // 5: headway.session.v1.Up.token_request:type_name -> headway.session.v1.TokenRequest
+	7,  // 6: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
+	8,  // 7: headway.session.v1.Figures.node:type_name -> headway.session.v1.ContainerFigures
+	8,  // 8: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
+	11, // 9: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
+	12, // 10: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
+	13, // 11: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
+	17, // 12: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
+	18, // 13: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
+	19, // 14: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
+	25, // 15: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	26, // 16: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	14, // 17: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
+	15, // 18: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
+	16, // 19: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
+	10, // 20: headway.session.v1.Down.token:type_name -> headway.session.v1.Token
+	24, // 21: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	23, // 22: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	21, // 23: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
+	22, // 24: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
+	20, // 25: headway.session.v1.Open.figures:type_name -> headway.session.v1.FiguresRequest
+	28, // 26: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
+	30, // 27: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
+	0,  // 28: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	27, // 29: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	31, // 30: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	9,  // 31: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	29, // 32: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	32, // 33: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	31, // [31:34] is the sub-list for method output_type
+	28, // [28:31] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -2591,8 +2806,9 @@ func file_runtime_session_session_proto_init() {
 		(*Up_Event)(nil),
 		(*Up_Routed)(nil),
 		(*Up_Figures)(nil),
+		(*Up_TokenRequest)(nil),
 	}
-	file_runtime_session_session_proto_msgTypes[8].OneofWrappers = []any{
+	file_runtime_session_session_proto_msgTypes[9].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Renewed)(nil),
 		(*Down_Set)(nil),
@@ -2604,6 +2820,7 @@ func file_runtime_session_session_proto_init() {
 		(*Down_Mark)(nil),
 		(*Down_Drained)(nil),
 		(*Down_Measure)(nil),
+		(*Down_Token)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2611,7 +2828,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -82,6 +82,11 @@ func fill(dir string, files map[string]File, group *int64) error {
 		if err := os.WriteFile(at, f.Data, 0o600); err != nil {
 			return err
 		}
+		if f.Owner != nil {
+			if err := os.Lchown(at, int(*f.Owner), -1); err != nil {
+				return err
+			}
+		}
 		if err := give(at, f.Mode, group, true); err != nil {
 			return err
 		}
@@ -182,7 +187,7 @@ func shows(dir string, files map[string]File, group *int64) (bool, error) {
 		if e.IsDir() {
 			mode, wanted = folders, !wanted
 		}
-		if !wanted || info.Mode()&(fs.ModePerm|fs.ModeSetgid) != modeFor(mode, group, !e.IsDir()) || !ownedBy(info, group) {
+		if !wanted || info.Mode()&(fs.ModePerm|fs.ModeSetgid) != modeFor(mode, group, !e.IsDir()) || !ownedBy(info, f.Owner, group) {
 			same = false
 			return fs.SkipAll
 		}
@@ -206,7 +211,7 @@ func shows(dir string, files map[string]File, group *int64) (bool, error) {
 	return same && left == 0, nil
 }
 
-func ownedBy(info fs.FileInfo, group *int64) bool {
+func ownedBy(info fs.FileInfo, owner, group *int64) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && (group == nil || int64(stat.Gid) == *group)
+	return ok && (owner == nil || int64(stat.Uid) == *owner) && (group == nil || int64(stat.Gid) == *group)
 }

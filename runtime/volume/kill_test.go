@@ -101,7 +101,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		}
 		for _, path := range []string{mounts[2].Source, v.disk(uid, "d")} {
 			info, err := os.Stat(path)
-			if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, new(int64(99))) {
+			if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, nil, new(int64(99))) {
 				t.Fatalf("%s: %v, %v", path, info.Mode(), err)
 			}
 		}

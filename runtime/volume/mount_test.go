@@ -46,7 +46,7 @@ func TestMounts(t *testing.T) {
 			t.Error("the subPath is another folder")
 		}
 		info, err := os.Stat(got[3].Source)
-		if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, d.Group) {
+		if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, nil, d.Group) {
 			t.Error("the folder of the subPath is not as its volume:", info.Mode(), err)
 		}
 	}

@@ -21,7 +21,10 @@ type Source struct {
 	// variable would show it.
 	Field    func(path string) (string, error)
 	Resource func(ref *corev1.ResourceFieldSelector) (string, error)
-	Memory   int64 // that pods of this node can have
+	// Token is a token of the pod's account, for an audience ("": the API) and so many
+	// seconds.
+	Token  func(*corev1.ServiceAccountTokenProjection) (string, error)
+	Memory int64 // that pods of this node can have
 }
 
 // Volume is what one volume of a pod has to be.
@@ -49,8 +52,9 @@ const (
 
 // File of a volume.
 type File struct {
-	Data []byte
-	Mode fs.FileMode
+	Data  []byte
+	Mode  fs.FileMode
+	Owner *int64 // nil: root
 }
 
 // Error says which volume cannot be made, and why. Missing: an object that comes may
@@ -68,6 +72,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // errMissing marks what an object that comes may solve.
 var errMissing = errors.New("missing")
+
+// ErrComing marks what has been asked for and will come.
+var ErrComing = errors.New("on its way")
 
 type missing struct{ error }
 
@@ -99,7 +106,7 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 			err = from.fill(&w, pod, v)
 		}
 		if err != nil {
-			return nil, &Error{Volume: v.Name, Missing: errors.Is(err, errMissing), Err: err}
+			return nil, &Error{Volume: v.Name, Missing: errors.Is(err, errMissing) || errors.Is(err, ErrComing), Err: err}
 		}
 		if w.Kind != Host {
 			w.Group = group
@@ -321,6 +328,8 @@ func (from Source) projected(files map[string]File, pod *corev1.Pod, p *corev1.P
 			err = from.secret(files, s.Secret.Name, s.Secret.Items, m, s.Secret.Optional)
 		case s.DownwardAPI != nil:
 			err = from.downward(files, pod, s.DownwardAPI.Items, m)
+		case s.ServiceAccountToken != nil:
+			err = from.token(files, pod, s.ServiceAccountToken, m)
 		default:
 			err = errors.New("a projection of this type is not made by this version of Headway")
 		}
@@ -329,6 +338,45 @@ func (from Source) projected(files map[string]File, pod *corev1.Pod, p *corev1.P
 		}
 	}
 	return nil
+}
+
+// token shows a token to those for whom it is: to everybody in the pod when it does not
+// say whose its processes are, else to the group of its volumes, or to the one user that
+// all of its containers run as.
+func (from Source) token(files map[string]File, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection, mode fs.FileMode) error {
+	text, err := from.Token(p)
+	if err != nil {
+		return err
+	}
+	owner := onlyUser(pod)
+	if owner != nil || pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroup != nil {
+		mode = 0o600
+	}
+	files[clean(p.Path)] = File{Data: []byte(text), Mode: mode, Owner: owner}
+	return nil
+}
+
+// onlyUser is the user that all containers of a pod say that they run as; nil when there
+// is none.
+func onlyUser(pod *corev1.Pod) *int64 {
+	var common *int64
+	if s := pod.Spec.SecurityContext; s != nil {
+		common = s.RunAsUser
+	}
+	var one *int64
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			user := common
+			if s := list[i].SecurityContext; s != nil && s.RunAsUser != nil {
+				user = s.RunAsUser
+			}
+			if user == nil || one != nil && *one != *user {
+				return nil
+			}
+			one = user
+		}
+	}
+	return one
 }
 
 // field is what a file shows of the pod: of its metadata what a variable can show, and

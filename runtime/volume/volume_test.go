@@ -220,7 +220,7 @@ func TestContentAfterAnInterruptedWrite(t *testing.T) {
 		for p, f := range next {
 			info, err := os.Stat(filepath.Join(dir, p))
 			must(err)
-			if got[p] != string(f.Data) || info.Mode().Perm() != modeFor(f.Mode, group, true) || !ownedBy(info, group) {
+			if got[p] != string(f.Data) || info.Mode().Perm() != modeFor(f.Mode, group, true) || !ownedBy(info, f.Owner, group) {
 				rt.Fatalf("%s is %q %v", p, got[p], info.Mode())
 			}
 		}
@@ -318,7 +318,7 @@ func TestEmptyDirs(t *testing.T) {
 		t.Error(info, err)
 	}
 	info, err = os.Stat(v.path(uid, memory))
-	if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, new(int64(55))) {
+	if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, nil, new(int64(55))) {
 		t.Error(info, err)
 	}
 	// The limit of one in memory is the kernel's.

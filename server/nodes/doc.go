@@ -5,6 +5,10 @@
 // status of those pods by uid, its own Node's status, events about those pods and what
 // they use.
 //
+// It signs tokens of ServiceAccounts: for pods of its node, of their accounts, with the
+// audience and the life that their volumes say. An agent of an older version is sent its
+// pods without what it does not know.
+//
 // It reads pods, configmaps, secrets, nodes, leases, join tokens, and autoscalers with
 // their targets. It alone
 // writes: of a Pod, the status but for conditions that others own, and the

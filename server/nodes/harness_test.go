@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -67,6 +68,7 @@ type cluster struct {
 	ca    *certs.Authority
 	lis   *bufconn.Listener
 	addr  string // of the HTTP server, if there is one
+	hello int32  // version that sessions say; 0: the newest
 }
 
 func open(t testing.TB) *cluster {
@@ -90,7 +92,7 @@ func open(t testing.TB) *cluster {
 		t.Fatal(err)
 	}
 	c.ca = ca
-	c.nodes = nodes.New(nodes.Config{Store: c.store, Authority: ca})
+	c.nodes = nodes.New(nodes.Config{Store: c.store, Authority: ca, Tokens: signer{}})
 	handle = c.nodes.Handle
 	go func() { ready <- c.store.Run(ctx) }()
 	pair, err := ca.Server(nil, time.Now())
@@ -226,7 +228,7 @@ func (c *cluster) sessionOver(conn *grpc.ClientConn, n *corev1.Node) *client {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	s.up(&session.Up{Message: &session.Up_Hello{Hello: &session.Hello{Version: session.Version, Node: raw, Instance: "test"}}})
+	s.up(&session.Up{Message: &session.Up_Hello{Hello: &session.Hello{Version: cmp.Or(c.hello, session.Version), Node: raw, Instance: "test"}}})
 	go func() {
 		for {
 			m, err := stream.Recv()

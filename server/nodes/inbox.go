@@ -18,6 +18,7 @@ type inbox struct {
 	facts  *corev1.Node
 	usage  *session.Figures // the newest
 	events [][]byte
+	tokens []*session.TokenRequest
 }
 
 func newInbox() inbox { return inbox{pods: map[types.UID]*session.PodStatus{}} }
@@ -54,6 +55,29 @@ func (b *inbox) takeFigures() *session.Figures {
 	defer b.mu.Unlock()
 	m := b.usage
 	b.usage = nil
+	return m
+}
+
+// token puts a request for a token in; false when too many wait.
+func (b *inbox) token(m *session.TokenRequest) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.tokens) >= maxTokens {
+		return false
+	}
+	b.tokens = append(b.tokens, m)
+	return true
+}
+
+// takeToken takes the oldest request for a token; nil when there is none.
+func (b *inbox) takeToken() *session.TokenRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.tokens) == 0 {
+		return nil
+	}
+	m := b.tokens[0]
+	b.tokens = b.tokens[1:]
 	return m
 }
 

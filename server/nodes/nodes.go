@@ -50,10 +50,18 @@ type Authority interface {
 	NodeRequest(request []byte, node string, now time.Time) ([]byte, error)
 }
 
+// Tokens signs tokens of ServiceAccounts; *accounts.Tokens does.
+type Tokens interface {
+	// ForPod signs a token of the pod's account, bound to the pod; audience "" is the
+	// API's. Its file is good for life.
+	ForPod(ctx context.Context, pod *corev1.Pod, audience string, seconds int64) (token string, life time.Duration, err error)
+}
+
 // Config is what Nodes need.
 type Config struct {
 	Store     Store
 	Authority Authority
+	Tokens    Tokens        // nil: pods get none
 	TTL       time.Duration // of a node's lease; default DefaultTTL
 	Measure   time.Duration // how often agents measure what autoscalers ask about; default api.FiguresPeriod
 	Now       store.Clock

@@ -27,6 +27,7 @@ const (
 	maxEvents   = 500  // that wait to be written; the oldest goes first
 	eventRate   = 20   // per second, in the long run
 	eventBurst  = 1000
+	maxTokens   = 4 * session.MaxPods // that wait to be signed
 )
 
 // attendance is one session of one node.
@@ -335,6 +336,11 @@ func (a *attendance) accept(m *session.Up) error {
 		a.n.routed(a, m.Routed.Revision)
 	case *session.Up_Figures:
 		a.takeFigures(m.Figures)
+	case *session.Up_TokenRequest:
+		if !a.inbox.token(m.TokenRequest) {
+			return status.Errorf(codes.ResourceExhausted, "requests for more than %d tokens wait", maxTokens)
+		}
+		notify(a.inward)
 	case *session.Up_Event:
 		if !a.rate.AllowN(a.n.now(), 1) {
 			return nil // a flood of events says no more than its beginning

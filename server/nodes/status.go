@@ -41,6 +41,10 @@ func (a *attendance) write(ctx context.Context) error {
 
 // writeNext writes one batch of what waits, and says whether anything did.
 func (a *attendance) writeNext(ctx context.Context) (bool, error) {
+	if m := a.inbox.takeToken(); m != nil {
+		a.reply(&session.Down{Message: &session.Down_Token{Token: a.token(ctx, m)}})
+		return true, nil
+	}
 	statuses, facts, events := a.inbox.take(store.BulkObjects)
 	switch {
 	case len(statuses) > 0:

@@ -83,7 +83,7 @@ func (a *attendance) sendFull() (*view, error) {
 	if err := a.stream.Send(&session.Down{Message: &session.Down_Welcome{Welcome: welcome}}); err != nil {
 		return nil, err
 	}
-	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, need: a.need}
+	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, need: a.need, tokenless: a.version < carrying}
 	keys := []store.Key{{GroupResource: api.Nodes(), Name: a.node}} // first: pods are held against its labels
 	for _, pod := range a.n.cfg.Store.OnNode(a.node) {
 		keys = append(keys, store.KeyOf(pod))
@@ -185,6 +185,8 @@ type view struct {
 	marked int64             // revision of the newest mark that was sent
 
 	measured []types.UID // pods that the agent was asked to measure
+
+	tokenless bool // the agent knows no tokens
 }
 
 // look compares an object with what was sent of it and returns what to send.
@@ -242,7 +244,11 @@ func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {
 	if pod != nil {
 		sent := *pod
 		sent.ManagedFields = nil
-		raw, err := sent.Marshal()
+		told := &sent
+		if v.tokenless {
+			told = without(told)
+		}
+		raw, err := told.Marshal()
 		if err != nil {
 			return nil, fmt.Errorf("encode %s: %w", key, err)
 		}

@@ -1,0 +1,107 @@
+package nodes_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"headway.dev/headway/runtime/session"
+)
+
+// signer signs readable tokens.
+type signer struct{}
+
+func (signer) ForPod(_ context.Context, pod *corev1.Pod, audience string, seconds int64) (string, time.Duration, error) {
+	return "token of " + pod.Spec.ServiceAccountName + " for " + audience, time.Duration(seconds) * time.Second, nil
+}
+
+// showing is a pod with a volume that shows a token.
+func showing(name, node, audience string) *corev1.Pod {
+	p := pod(name, node)
+	p.Spec.ServiceAccountName = "robot"
+	seconds := int64(3607)
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: audience, ExpirationSeconds: &seconds}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}},
+	}}}}}
+	return p
+}
+
+// A node is given the tokens that its own pods' volumes show, and no others.
+func TestANodeGetsTheTokensOfItsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		mine, other, ended, plain := showing("mine", "n1", "vault"), showing("other", "n2", "vault"), showing("ended", "n1", "vault"), pod("plain", "n1")
+		ended.Status.Phase = corev1.PodSucceeded
+		c.create(mine, other, ended, plain)
+		s := c.session("n1")
+		s.settle()
+		ask := func(p *corev1.Pod, uid, audience string, seconds int64) *session.Token {
+			t.Helper()
+			s.got = nil
+			s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: p.Namespace, Name: p.Name, Uid: uid, Audience: audience, Seconds: seconds}}})
+			s.settle()
+			for _, m := range s.got {
+				if token := m.GetToken(); token != nil {
+					return token
+				}
+			}
+			t.Fatalf("no answer for %s", p.Name)
+			return nil
+		}
+		got := ask(mine, string(mine.UID), "vault", 3607)
+		if got.Token != "token of robot for vault" || got.LifeNanos != int64(3607*time.Second) || got.Error != "" || got.Uid != string(mine.UID) {
+			t.Errorf("%v", got)
+		}
+		for name, c := range map[string]struct {
+			pod      *corev1.Pod
+			uid      string
+			audience string
+			seconds  int64
+			says     string
+		}{
+			"a pod of another node":     {other, string(other.UID), "vault", 3607, "is not bound to node n1"},
+			"another pod of its name":   {mine, "another", "vault", 3607, "is not bound to node n1"},
+			"a pod that has ended":      {ended, string(ended.UID), "vault", 3607, "has ended"},
+			"another audience":          {mine, string(mine.UID), "", 3607, "no volume"},
+			"another life":              {mine, string(mine.UID), "vault", 360700, "no volume"},
+			"a pod that shows no token": {plain, string(plain.UID), "", 3607, "no volume"},
+		} {
+			if got := ask(c.pod, c.uid, c.audience, c.seconds); got.Token != "" || !strings.Contains(got.Error, c.says) {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	})
+}
+
+// An agent that knows no tokens is sent its pods without them, so that they start.
+func TestAnOldAgentGetsPodsWithoutTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		c.create(showing("mine", "n1", ""))
+		for version, want := range map[int32]int{session.Version - 1: 1, session.Version: 2} {
+			c.hello = version
+			s := c.session("n1")
+			s.settle()
+			sources := -1
+			for _, m := range s.got {
+				if raw := m.GetSet().GetPod(); len(raw) > 0 {
+					var p corev1.Pod
+					if err := p.Unmarshal(raw); err != nil {
+						t.Fatal(err)
+					}
+					sources = len(p.Spec.Volumes[0].Projected.Sources)
+				}
+			}
+			if sources != want {
+				t.Errorf("version %d: %d sources, want %d", version, sources, want)
+			}
+			s.close()
+			s.settle()
+		}
+	})
+}
