@@ -46,6 +46,8 @@ type Facts struct {
 	// Accounts are the ServiceAccounts of the namespace, perhaps with others; a new pod
 	// runs as one of them.
 	Accounts []api.Object
+	// StorageClasses are those there are; a new claim gets the default one.
+	StorageClasses []api.Object
 }
 
 // FactsFor are the facts for what is written into a namespace, which is nil when there
@@ -53,7 +55,7 @@ type Facts struct {
 func FactsFor(namespace *corev1.Namespace, r interface {
 	List(gr schema.GroupResource, namespace string) []api.Object
 }) Facts {
-	out := Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), "")}
+	out := Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), ""), StorageClasses: r.List(api.StorageClasses(), "")}
 	if namespace != nil {
 		out.Accounts = r.List(api.ServiceAccounts(), namespace.Name)
 	}
@@ -86,6 +88,17 @@ func Admit(r Request, f Facts) (api.Object, error) {
 				return nil, err
 			}
 			return complete(o, f)
+		}
+	case *corev1.PersistentVolumeClaim:
+		if r.Verb == Create {
+			return Claim(o, f.StorageClasses), nil
+		}
+		if old, ok := r.Old.(*corev1.PersistentVolumeClaim); ok {
+			return o, Resize(o, old, f.StorageClasses)
+		}
+	case *corev1.PersistentVolume:
+		if r.Verb == Create {
+			return volume(o), nil
 		}
 	case *corev1.Namespace:
 		return o, securityLabels(r, o)

@@ -17,11 +17,12 @@ func TestR12_VolumesArePartlySupported(t *testing.T) {
 		"  volumes: [{name: v, emptyDir: {medium: HugePages-2Mi}}, {name: w, emptyDir: {medium: HugePages}}]\n":                                                                                                      "",
 		"  volumes: [{name: v, emptyDir: {medium: Glue}}]\n":                                                                 "spec.volumes[0].emptyDir.medium: Forbidden: only Memory or HugePages or HugePages-2Mi or",
 		"  volumes: [{name: v, nfs: {server: x, path: /y}}]\n":                                                               "spec.volumes[0].nfs: Forbidden: " + no + "file systems of other machines are not mounted",
-		"  volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]\n":                                                    "spec.volumes[0].persistentVolumeClaim: Forbidden: " + no + "claims are not bound",
 		"    volumeMounts: [{name: v, mountPath: /v, readOnly: true, recursiveReadOnly: Enabled}]\n  volumes: [{name: v}]\n": "recursiveReadOnly: Forbidden: only Disabled or IfPossible is supported",
 		"  serviceAccountName: x\n  volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]\n":        "",
 		"  volumes: [{name: v, configMap: {name: x, items: [{key: k, path: ../p}]}}]\n":                                      "spec.volumes[0].configMap.items[0].path: Invalid value: \"../p\": must not contain '..'",
 		"    volumeMounts: [{name: none, mountPath: /v}]\n":                                                                  "spec.containers[0].volumeMounts[0].name: Not found: \"none\"",
+		"  volumes: [{name: v, persistentVolumeClaim: {claimName: x, readOnly: true}}, {name: w, ephemeral: {volumeClaimTemplate: {metadata: {labels: {a: b}}, spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 1Gi}}}}}}]\n": "",
+		"  volumes: [{name: w, ephemeral: {volumeClaimTemplate: {spec: {volumeMode: Block, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]\n":                                                                                                     "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeMode: Forbidden: only Filesystem is supported by this version of Headway: block devices are not handed to containers",
 	} {
 		got := problemsOf(t, pod+text)
 		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0].String(), want)) {

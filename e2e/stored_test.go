@@ -45,8 +45,8 @@ func TestStoredKinds(t *testing.T) {
 		"class.yaml": "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: fast}\nprovisioner: example.org/fast\n",
 	}
 	_, printed := c.deploy("roles and a class", files)
-	contains(t, "the push", printed, "warning: class.yaml:2:1: kind: StorageClass is stored, not enforced by this version")
-	if strings.Contains(printed, "ServiceAccount is stored") || strings.Contains(printed, "Role is stored") {
+	contains(t, "the push", printed, "warning: class.yaml:4:1: provisioner: no driver example.org/fast is run")
+	if strings.Contains(printed, "is stored") {
 		t.Errorf("the push warns of what is acted on:\n%s", printed)
 	}
 	contains(t, "kubectl get", c.kubectl("get", "role,rolebinding,clusterrole,storageclass", "-o", "wide"), "role.rbac.authorization.k8s.io/reader", "Role/reader", "default/reader", "clusterrole.rbac.authorization.k8s.io/node-reader", "storageclass.storage.k8s.io/fast", "PROVISIONER")

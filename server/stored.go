@@ -20,15 +20,12 @@ import (
 	storageinstall "k8s.io/kubernetes/pkg/apis/storage/install"
 	autoscalerstorage "k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler/storage"
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
-	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
-	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
 	resourcequotastorage "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
 	ingressstorage "k8s.io/kubernetes/pkg/registry/networking/ingress/storage"
 	ingressclassstorage "k8s.io/kubernetes/pkg/registry/networking/ingressclass/storage"
 	networkpolicystorage "k8s.io/kubernetes/pkg/registry/networking/networkpolicy/storage"
 	disruptionbudgetstorage "k8s.io/kubernetes/pkg/registry/policy/poddisruptionbudget/storage"
 	priorityclassstorage "k8s.io/kubernetes/pkg/registry/scheduling/priorityclass/storage"
-	storageclassstorage "k8s.io/kubernetes/pkg/registry/storage/storageclass/storage"
 )
 
 // installStored adds the groups of the stored kinds.
@@ -63,10 +60,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	}
 	limits, err := limitrangestorage.NewREST(options)
 	must("limitranges", err)
-	volumes, volumeStatus, err := volumestorage.NewREST(options)
-	must("persistentvolumes", err)
-	claims, claimStatus, err := claimstorage.NewREST(options)
-	must("persistentvolumeclaims", err)
 	quotas, quotaStatus, err := resourcequotastorage.NewREST(options)
 	must("resourcequotas", err)
 	definitions, err := customresourcedefinition.NewREST(scheme, options)
@@ -83,16 +76,12 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	must("poddisruptionbudgets", err)
 	priorities, err := priorityclassstorage.NewREST(options)
 	must("priorityclasses", err)
-	classes, err := storageclassstorage.NewREST(options)
-	must("storageclasses", err)
 	if wrong != nil {
 		return nil, wrong
 	}
 	return map[string]resources{
 		"": {
-			"limitranges":       limits,
-			"persistentvolumes": volumes, "persistentvolumes/status": volumeStatus,
-			"persistentvolumeclaims": claims, "persistentvolumeclaims/status": claimStatus,
+			"limitranges":    limits,
 			"resourcequotas": quotas, "resourcequotas/status": quotaStatus,
 		},
 		"apiextensions.k8s.io": {"customresourcedefinitions": definitionStorage{definitions.Store}},
@@ -103,7 +92,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 		},
 		"policy":            {"poddisruptionbudgets": budgets, "poddisruptionbudgets/status": budgetStatus},
 		"scheduling.k8s.io": {"priorityclasses": priorities},
-		"storage.k8s.io":    {"storageclasses": classes},
 	}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"headway.dev/headway/admission"
+	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ func (c *controller) admitAll(steps []Step, ns *corev1.Namespace) (Step, error) 
 		if s.Verb != create {
 			continue
 		}
-		admitted, err := c.admit(admission.Request{Verb: admission.Create, Object: s.Pod}, admission.FactsFor(ns, c.Store))
+		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: s.Pod}, admission.FactsFor(ns, c.Store))
 		if err != nil {
 			return s, err
 		}
@@ -53,9 +54,10 @@ func (c *controller) apply(ctx context.Context, o observed, p plan, now time.Tim
 		case prune:
 			add(podset.RemoveAny(s.Object, now)...)
 		case claim:
-			store.Stamp(s.Object, now)
-			s.Object.SetGeneration(0) // claims have none
-			add(store.Op{Verb: store.Create, Object: s.Object})
+			made := admission.Claim(s.Object.(*corev1.PersistentVolumeClaim), c.Store.List(api.StorageClasses(), "")).DeepCopy()
+			store.Stamp(made, now)
+			made.Generation = 0 // claims have none
+			add(store.Op{Verb: store.Create, Object: made})
 			tell(corev1.EventTypeNormal, "SuccessfulCreate", "Create Claim "+s.Object.GetName()+" Pod "+s.Message+" in StatefulSet "+o.set.Name+" success")
 		case ownClaim:
 			add(store.Op{Verb: store.Update, Object: s.Object})
