@@ -7,9 +7,6 @@ import (
 
 // podRules are the rows of a pod's spec, wherever it stands.
 func podRules() []FieldRule {
-	term := func(prefix string) []FieldRule {
-		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
-	}
 	affinity := "affinity.nodeAffinity."
 	return withInit(slices.Concat(
 		acted("containers[].", "name image imagePullPolicy command[] args[] workingDir"),
