@@ -209,6 +209,11 @@ func troubled(progress string, pods []*corev1.Pod) (State, string) {
 			state, worst = s, text
 		}
 	}
+	for _, p := range pods { // one that ended may be of long ago: it speaks when no other does
+		if worst == "" && podset.Rejected(p) {
+			worst = join("pod "+p.Name, p.Status.Reason, p.Status.Message)
+		}
+	}
 	return state, join(progress, worst)
 }
 

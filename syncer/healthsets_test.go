@@ -56,6 +56,21 @@ func TestHealthOfSets(t *testing.T) {
 
 // A set whose newest revision does not get ready says which pod of it is in trouble,
 // and one whose settings a commit has changed is not healthy before it rolls.
+// A set whose pods no node would have says why, unless another of its pods has something
+// else to tell.
+func TestRejectedPodsAreTold(t *testing.T) {
+	rejected := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeName: "n1"},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: no room"}}
+	waits := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no nodes"}}}}
+	if state, text := troubled("0/1 ready", []*corev1.Pod{rejected}); state != Progressing || text != "0/1 ready: pod a: OutOfcpu: Pod was rejected: no room" {
+		t.Errorf("%s %q", state, text)
+	}
+	if state, text := troubled("0/1 ready", []*corev1.Pod{rejected, waits}); state != Progressing || text != "0/1 ready: pod b: no nodes" {
+		t.Errorf("%s %q", state, text)
+	}
+}
+
 func TestHealthOfSetsByTheirRevisions(t *testing.T) {
 	st := storetest.Open(t)
 	put := func(verb store.Verb, obj api.Object) {

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 )
 
 // asking is a pod that requests so much.
@@ -87,4 +90,60 @@ func TestAdmits(t *testing.T) {
 			t.Errorf("%s: %q %q, want %q %q", c.name, v.Reason, v.Message, c.reason, c.message)
 		}
 	}
+}
+
+// R11: whatever comes, what is let in fits together, and what is not would not.
+func TestR11_WhatIsAdmittedFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/gpu"}
+		all := corev1.ResourceList{"pods": *resource.NewQuantity(rapid.Int64Range(1, 6).Draw(t, "pods"), resource.DecimalSI)}
+		for _, name := range names {
+			all[name] = *resource.NewQuantity(rapid.Int64Range(0, 10).Draw(t, string(name)), resource.DecimalSI)
+		}
+		g := ground{node: &corev1.Node{Status: corev1.NodeStatus{Allocatable: all}}}
+		fits := func(pods []*corev1.Pod) bool {
+			most := all["pods"]
+			ok := int64(len(pods)) <= most.Value()
+			ports := map[int32]int{}
+			for _, name := range names {
+				var sum, last int64
+				for _, p := range pods {
+					q := p.Spec.Containers[0].Resources.Requests[name]
+					last = q.Value()
+					sum += last
+				}
+				q := all[name]
+				ok = ok && (sum <= q.Value() || last == 0) // who asks for nothing does not care
+			}
+			for _, p := range pods {
+				for _, c := range p.Spec.Containers[0].Ports {
+					ports[c.HostPort]++
+					ok = ok && ports[c.HostPort] == 1
+				}
+			}
+			return ok
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "comers") {
+			asks := map[corev1.ResourceName]string{}
+			for _, name := range names {
+				if n := rapid.IntRange(0, 4).Draw(t, "asks "+string(name)); n > 0 {
+					asks[name] = strconv.Itoa(n)
+				}
+			}
+			p := asking(asks)
+			if port := rapid.Int32Range(0, 6).Draw(t, "port"); port > 0 {
+				p = asking(asks, port)
+			}
+			v := g.admits(p)
+			if would := fits(append(slices.Clone(g.pods), p)); (v == nil) != would {
+				t.Fatalf("%v: %+v, it fits: %t", asks, v, would)
+			}
+			if v == nil {
+				g.pods = append(g.pods, p)
+			}
+			if len(g.pods) > 0 && rapid.IntRange(0, 3).Draw(t, "one goes") == 0 {
+				g.pods = g.pods[1:]
+			}
+		}
+	})
 }

@@ -17,16 +17,22 @@ const weighPeriod = 10 * time.Second // Kubernetes'
 // Room is what something takes of a disk.
 type Room = volume.Room
 
+// weighShare bounds what measuring takes of one processor: a tenth. Where pods have
+// millions of files, limits are held less promptly.
+const weighShare = 10
+
 // weigh looks on a period at what pods have written that may not write without end.
 func (a *Agent) weigh(ctx context.Context) {
-	tick := time.NewTicker(weighPeriod)
-	defer tick.Stop()
+	timer := time.NewTimer(weighPeriod)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
+			began := time.Now()
 			a.Weigh(ctx)
+			timer.Reset(max(weighPeriod, (weighShare-1)*time.Since(began)))
 		}
 	}
 }

@@ -24,13 +24,15 @@ import (
 
 // shelf is Volumes in the memory of the test.
 type shelf struct {
-	mu      sync.Mutex
-	pods    map[types.UID]map[string]volume.Volume
-	mounts  map[string]string // container to its mounts
-	used    int64
-	fail    error
-	fills   int
-	refills int
+	slow     time.Duration // that measuring takes
+	measured int
+	mu       sync.Mutex
+	pods     map[types.UID]map[string]volume.Volume
+	mounts   map[string]string // container to its mounts
+	used     int64
+	fail     error
+	fills    int
+	refills  int
 }
 
 func newShelf() *shelf {
@@ -79,7 +81,9 @@ func (s *shelf) Mounts(_ context.Context, uid types.UID, c *corev1.Container, _ 
 }
 
 func (s *shelf) Usage(types.UID, string) (agent.Room, error) {
+	time.Sleep(s.slow)
 	s.mu.Lock()
+	s.measured++
 	defer s.mu.Unlock()
 	return agent.Room{Bytes: s.used, Inodes: 1}, nil
 }
@@ -332,6 +336,23 @@ func TestSizeLimitEvicts(t *testing.T) {
 		time.Sleep(time.Minute)
 		if st := s.status(p); st.Phase != corev1.PodFailed || len(ids(t, machine)) != 1 {
 			t.Errorf("after a restart of the agent: %s, %v", st.Phase, ids(t, machine))
+		}
+	})
+}
+
+// Measuring takes a tenth of a processor at the most, however much there is to measure.
+func TestMeasuringIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, machine, vols := newServer(t), fake.New(fake.Config{}), newShelf()
+		vols.slow = 20 * time.Second
+		limit := resource.MustParse("2Mi")
+		run(t, s, machine, t.TempDir(), vols.in)
+		s.assign(withVolume(pod("a"), "d", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}}))
+		time.Sleep(1000 * time.Second)
+		vols.mu.Lock()
+		defer vols.mu.Unlock()
+		if vols.measured < 4 || vols.measured > 6 {
+			t.Errorf("measured %d times in 1000 s, 20 s each", vols.measured)
 		}
 	})
 }
