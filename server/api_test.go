@@ -377,24 +377,3 @@ func TestLogs(t *testing.T) {
 		t.Errorf("followed log at shutdown: %v", err)
 	}
 }
-
-// What cannot be attached to is refused by name, before a connection is turned into one.
-func TestAttachIsRefusedByName(t *testing.T) {
-	f := start(t, 0, nil)
-	_, err := f.admin.CoreV1().Pods("default").Create(t.Context(), pod("web", "n1"), metav1.CreateOptions{})
-	must(t, err)
-	for query, says := range map[string]string{
-		"stdin=true&container=main": "container main of pod web has no input: set stdin: true in its manifest",
-		"":                          "you must specify at least 1 of stdin, stdout, stderr",
-		"stdout=true&container=no":  "container no is not valid for pod web",
-	} {
-		resp, err := f.adminHTTP().Post(f.url+"/api/v1/namespaces/default/pods/web/attach?"+query, "", nil)
-		must(t, err)
-		body, err := io.ReadAll(resp.Body)
-		must(t, err)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), says) {
-			t.Errorf("%s: %d %s", query, resp.StatusCode, body)
-		}
-	}
-}

@@ -60,6 +60,9 @@ func (i *insides) last() string {
 }
 
 func (i *insides) Exec(ctx context.Context, _ *corev1.Pod, c nodes.Command) (int32, error) {
+	if c.Attach {
+		return i.commands["attached"](ctx, c)
+	}
 	run := i.commands[c.Args[0]]
 	if run == nil {
 		return 0, errors.New("no such program")
