@@ -37,6 +37,9 @@ func useAccount(out *corev1.Pod, f Facts) error {
 	if len(out.Spec.ImagePullSecrets) == 0 {
 		out.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
 	}
+	if err := limitSecrets(out, account); err != nil {
+		return apierrors.NewForbidden(api.Pods(), out.Name, err)
+	}
 	return nil
 }
 

@@ -128,3 +128,41 @@ func TestPullSecretsOfTheAccount(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// An account with the annotation lets its pods use the Secrets that it lists, and no
+// others.
+func TestOnlyMountableSecrets(t *testing.T) {
+	a := newAccount("shop", "robot")
+	a.Annotations = map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}
+	a.Secrets = []corev1.ObjectReference{{Name: "mine"}}
+	a.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "hub"}}
+	for what, c := range map[string]struct {
+		use  func(p *corev1.Pod, name string)
+		says string
+	}{
+		"a volume": {func(p *corev1.Pod, name string) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}}
+		}, `volume with secret.secretName="other" is not allowed because service account robot does not reference that secret`},
+		"a variable": {func(p *corev1.Pod, name string) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}}
+		}, `envVar A referencing secret.secretName="other"`},
+		"variables": {func(p *corev1.Pod, name string) {
+			p.Spec.InitContainers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}
+		}, `container init with envFrom referencing secret.secretName="other"`},
+	} {
+		p := podOf("robot")
+		c.use(p, "mine")
+		admitPod(t, p, accountFacts(a))
+		c.use(p, "other")
+		if _, err := Admit(Request{Verb: Create, Object: p}, accountFacts(a)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", what, err)
+		}
+		free := newAccount("shop", "robot")
+		admitPod(t, p, accountFacts(free))
+	}
+	p := podOf("robot")
+	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "other"}}
+	if _, err := Admit(Request{Verb: Create, Object: p}, accountFacts(a)); !apierrors.IsForbidden(err) {
+		t.Errorf("a pull secret: %v", err)
+	}
+}

@@ -36,8 +36,8 @@ func objectRules(k Kind) []FieldRule {
 	case "Secret":
 		return acted("", "data{} stringData{} type immutable")
 	case "ServiceAccount":
-		return append(acted("", "automountServiceAccountToken imagePullSecrets[].name"),
-			harmless("a list for people: pods may use any Secret of their namespace", "", "secrets")...)
+		return append(acted("", "automountServiceAccountToken imagePullSecrets[].name secrets[].name"),
+			harmless("only the name counts", "", "secrets[].kind secrets[].namespace secrets[].uid secrets[].apiVersion secrets[].resourceVersion secrets[].fieldPath")...)
 	case "Role":
 		return acted("", "rules[].apiGroups[] rules[].resources[] rules[].resourceNames[] rules[].verbs[] rules[].nonResourceURLs[]")
 	case "ClusterRole":

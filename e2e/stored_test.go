@@ -90,8 +90,8 @@ func TestStoredKinds(t *testing.T) {
 	}
 
 	// By hand it is warned of, too.
-	if out, err = c.tryKubectl("create", "role", "small", "--verb=get", "--resource=pods", "--warnings-as-errors"); err == nil {
+	if out, err = c.tryKubectl("create", "ingress", "small", "--rule=example.org/=web:80", "--warnings-as-errors"); err == nil {
 		t.Errorf("no warning:\n%s", out)
 	}
-	contains(t, "kubectl create", out, "Warning: Role is stored, not enforced by this version")
+	contains(t, "kubectl create", out, "Warning: Ingress is stored, not enforced by this version")
 }

@@ -8,7 +8,8 @@
 // background: an idle server does nothing.
 //
 // Who may do what: a client certificate of the cluster's authority in the group
-// system:masters may do everything; every other request to the API is refused.
-// Nodes (group system:nodes) only speak on the agents' session. /livez, /readyz
-// and /healthz answer anybody. The git endpoint checks its own tokens.
+// system:masters may do everything; who has another, or the token of a ServiceAccount,
+// may do what roles allow (package accounts); whoever has neither is answered 401.
+// Nodes (group system:nodes) only speak on the agents' session: no role is bound to
+// them but those of every user. /livez, /readyz and /healthz answer anybody. The git endpoint checks its own tokens.
 package server

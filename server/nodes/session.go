@@ -28,6 +28,8 @@ const (
 	eventRate   = 20   // per second, in the long run
 	eventBurst  = 1000
 	maxTokens   = 4 * session.MaxPods // that wait to be signed
+	tokenRate   = 20                  // per second, in the long run
+	tokenBurst  = maxTokens
 )
 
 // attendance is one session of one node.
@@ -41,6 +43,7 @@ type attendance struct {
 	epoch  int64
 	renew  chan *session.Renew
 	rate   *rate.Limiter
+	asks   *rate.Limiter // for tokens
 
 	mu      sync.Mutex
 	dirty   map[store.Key]bool // objects to look at again
@@ -70,6 +73,7 @@ func (n *Nodes) attendance(node string, wire stream, end context.CancelCauseFunc
 	return &attendance{
 		n: n, node: node, stream: wire, end: end, renew: make(chan *session.Renew, maxRenewals),
 		rate:  rate.NewLimiter(eventRate, eventBurst),
+		asks:  rate.NewLimiter(tokenRate, tokenBurst),
 		dirty: map[store.Key]bool{}, needed: map[store.Key]int{}, outward: make(chan struct{}, 1),
 		inbox: newInbox(), inward: make(chan struct{}, 1),
 	}
@@ -337,6 +341,11 @@ func (a *attendance) accept(m *session.Up) error {
 	case *session.Up_Figures:
 		a.takeFigures(m.Figures)
 	case *session.Up_TokenRequest:
+		if !a.asks.AllowN(a.n.now(), 1) {
+			r := m.TokenRequest
+			a.reply(&session.Down{Message: &session.Down_Token{Token: &session.Token{Uid: r.Uid, Audience: r.Audience, Seconds: r.Seconds, Error: "the node asks for more tokens than it needs"}}})
+			return nil
+		}
 		if !a.inbox.token(m.TokenRequest) {
 			return status.Errorf(codes.ResourceExhausted, "requests for more than %d tokens wait", maxTokens)
 		}

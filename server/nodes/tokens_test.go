@@ -78,6 +78,33 @@ func TestANodeGetsTheTokensOfItsPods(t *testing.T) {
 	})
 }
 
+// A node that asks on and on is put off, and its session goes on.
+func TestRequestsForTokensAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		mine := showing("mine", "n1", "vault")
+		c.create(mine)
+		s := c.session("n1")
+		s.settle()
+		put := 0
+		for range 5 { // 1000 answers are read between
+			s.got = nil
+			for range 900 {
+				s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: mine.Namespace, Name: mine.Name, Uid: string(mine.UID), Audience: "vault", Seconds: 3607}}})
+			}
+			s.settle()
+			for _, m := range s.got {
+				if strings.Contains(m.GetToken().GetError(), "more tokens than it needs") {
+					put++
+				}
+			}
+		}
+		if put != 500 {
+			t.Errorf("%d of 4500 requests were put off", put)
+		}
+	})
+}
+
 // An agent that knows no tokens is sent its pods without them, so that they start.
 func TestAnOldAgentGetsPodsWithoutTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
