@@ -53,6 +53,7 @@ type server struct {
 	foreign  corev1.NodeCondition      // likewise
 	stocked  [][]corev1.ContainerImage // the images of each Node that was sent
 	names    map[string]bool           // of events
+	nodes    []corev1.NodeCondition    // the node's, as it was sent last
 }
 
 func newServer(t testing.TB) *server {
@@ -186,6 +187,7 @@ func (s *server) node(raw []byte) {
 		return
 	}
 	s.stocked = append(s.stocked, n.Status.Images)
+	s.nodes = n.Status.Conditions
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:
@@ -203,6 +205,18 @@ func (s *server) status(p *corev1.Pod) corev1.PodStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.statuses[p.UID]
+}
+
+// condition is one of the node's, as it was sent last.
+func (s *server) condition(kind corev1.NodeConditionType) corev1.NodeCondition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.nodes {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
 }
 
 func (s *server) state(p *corev1.Pod, container string) corev1.ContainerStatus {

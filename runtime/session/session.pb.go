@@ -428,6 +428,8 @@ type Figures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TimeNanos     int64                  `protobuf:"varint,1,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"` // when that was, Unix time by the node's clock
 	Pods          []*PodFigures          `protobuf:"bytes,2,rep,name=pods,proto3" json:"pods,omitempty"`
+	Node          *ContainerFigures      `protobuf:"bytes,20,opt,name=node,proto3" json:"node,omitempty"`                                   // of the machine as a whole, where FiguresRequest asks
+	WindowNanos   int64                  `protobuf:"varint,21,opt,name=window_nanos,json=windowNanos,proto3" json:"window_nanos,omitempty"` // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,6 +476,20 @@ func (x *Figures) GetPods() []*PodFigures {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *Figures) GetNode() *ContainerFigures {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Figures) GetWindowNanos() int64 {
+	if x != nil {
+		return x.WindowNanos
+	}
+	return 0
 }
 
 type PodFigures struct {
@@ -942,6 +958,7 @@ type Assignment struct {
 	Secret        []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`                                    // protobuf of core/v1 Secret
 	Service       []byte                 `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`                                  // protobuf of core/v1 Service, see ForRouting
 	EndpointSlice []byte                 `protobuf:"bytes,5,opt,name=endpoint_slice,json=endpointSlice,proto3" json:"endpoint_slice,omitempty"` // protobuf of discovery/v1 EndpointSlice, see ForRouting
+	Node          []byte                 `protobuf:"bytes,20,opt,name=node,proto3" json:"node,omitempty"`                                       // protobuf of core/v1 Node: the node's own name and labels
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1007,6 +1024,13 @@ func (x *Assignment) GetService() []byte {
 func (x *Assignment) GetEndpointSlice() []byte {
 	if x != nil {
 		return x.EndpointSlice
+	}
+	return nil
+}
+
+func (x *Assignment) GetNode() []byte {
+	if x != nil {
+		return x.Node
 	}
 	return nil
 }
@@ -1268,6 +1292,7 @@ type Open struct {
 	Path          *PathRequest           `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	Dial          *DialRequest           `protobuf:"bytes,20,opt,name=dial,proto3" json:"dial,omitempty"`
 	Exec          *ExecRequest           `protobuf:"bytes,21,opt,name=exec,proto3" json:"exec,omitempty"`
+	Figures       *FiguresRequest        `protobuf:"bytes,22,opt,name=figures,proto3" json:"figures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1337,6 +1362,51 @@ func (x *Open) GetExec() *ExecRequest {
 	return nil
 }
 
+func (x *Open) GetFigures() *FiguresRequest {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+// FiguresRequest asks what the node and all of its pods use. The answer is one Figures;
+// it takes a second or two where nobody asked shortly before.
+type FiguresRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FiguresRequest) Reset() {
+	*x = FiguresRequest{}
+	mi := &file_runtime_session_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FiguresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FiguresRequest) ProtoMessage() {}
+
+func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
+func (*FiguresRequest) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+}
+
 // DialRequest asks for a TCP connection to a pod. Its Stream is a Duplex.
 type DialRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1351,7 +1421,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1433,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1446,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DialRequest) GetNamespace() string {
@@ -1434,7 +1504,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1516,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1529,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecRequest) GetNamespace() string {
@@ -1547,7 +1617,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1629,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1642,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1635,7 +1705,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1717,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1730,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -1745,7 +1815,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1827,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1840,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -1811,7 +1881,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1893,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1906,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refused) GetWhat() string {
@@ -1869,7 +1939,7 @@ type StreamUp struct {
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +1951,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +1964,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StreamUp) GetId() string {
@@ -1963,7 +2033,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2045,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2058,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2010,7 +2080,7 @@ type StreamDown struct {
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2092,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2105,7 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StreamDown) GetData() []byte {
@@ -2076,7 +2146,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2158,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2171,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Size) GetWidth() uint32 {
@@ -2129,7 +2199,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2211,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2224,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2188,7 +2258,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2270,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2283,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2260,11 +2330,13 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\astopped\x18\x05 \x01(\bR\astopped\x12\x1a\n" +
 	"\bsequence\x18\x06 \x01(\x03R\bsequence\"$\n" +
 	"\x06Routed\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\\\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xb9\x01\n" +
 	"\aFigures\x12\x1d\n" +
 	"\n" +
 	"time_nanos\x18\x01 \x01(\x03R\ttimeNanos\x122\n" +
-	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\"\x87\x01\n" +
+	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\x128\n" +
+	"\x04node\x18\x14 \x01(\v2$.headway.session.v1.ContainerFiguresR\x04node\x12!\n" +
+	"\fwindow_nanos\x18\x15 \x01(\x03R\vwindowNanos\"\x87\x01\n" +
 	"\n" +
 	"PodFigures\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12!\n" +
@@ -2296,7 +2368,7 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tttl_nanos\x18\x03 \x01(\x03R\bttlNanos\":\n" +
 	"\aRenewed\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1b\n" +
-	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\x96\x01\n" +
+	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\xaa\x01\n" +
 	"\n" +
 	"Assignment\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x1d\n" +
@@ -2304,7 +2376,8 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"config_map\x18\x02 \x01(\fR\tconfigMap\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\fR\x06secret\x12\x18\n" +
 	"\aservice\x18\x04 \x01(\fR\aservice\x12%\n" +
-	"\x0eendpoint_slice\x18\x05 \x01(\fR\rendpointSlice\"\"\n" +
+	"\x0eendpoint_slice\x18\x05 \x01(\fR\rendpointSlice\x12\x12\n" +
+	"\x04node\x18\x14 \x01(\fR\x04node\"\"\n" +
 	"\x04Mark\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\x1b\n" +
 	"\aDrained\x12\x10\n" +
@@ -2318,13 +2391,15 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x04 \x01(\tR\x03uid\"\b\n" +
-	"\x06Synced\"\xe7\x01\n" +
+	"\x06Synced\"\xa5\x02\n" +
 	"\x04Open\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x03log\x18\x02 \x01(\v2\x1e.headway.session.v1.LogRequestR\x03log\x123\n" +
 	"\x04path\x18\x03 \x01(\v2\x1f.headway.session.v1.PathRequestR\x04path\x123\n" +
 	"\x04dial\x18\x14 \x01(\v2\x1f.headway.session.v1.DialRequestR\x04dial\x123\n" +
-	"\x04exec\x18\x15 \x01(\v2\x1f.headway.session.v1.ExecRequestR\x04exec\"{\n" +
+	"\x04exec\x18\x15 \x01(\v2\x1f.headway.session.v1.ExecRequestR\x04exec\x12<\n" +
+	"\afigures\x18\x16 \x01(\v2\".headway.session.v1.FiguresRequestR\afigures\"\x10\n" +
+	"\x0eFiguresRequest\"{\n" +
 	"\vDialRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
@@ -2420,7 +2495,7 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_runtime_session_session_proto_goTypes = []any{
 	(*Up)(nil),               // 0: headway.session.v1.Up
 	(*Hello)(nil),            // 1: headway.session.v1.Hello
@@ -2440,18 +2515,19 @@ var file_runtime_session_session_proto_goTypes = []any{
 	(*ObjectName)(nil),       // 15: headway.session.v1.ObjectName
 	(*Synced)(nil),           // 16: headway.session.v1.Synced
 	(*Open)(nil),             // 17: headway.session.v1.Open
-	(*DialRequest)(nil),      // 18: headway.session.v1.DialRequest
-	(*ExecRequest)(nil),      // 19: headway.session.v1.ExecRequest
-	(*PathRequest)(nil),      // 20: headway.session.v1.PathRequest
-	(*LogRequest)(nil),       // 21: headway.session.v1.LogRequest
-	(*Stored)(nil),           // 22: headway.session.v1.Stored
-	(*Refused)(nil),          // 23: headway.session.v1.Refused
-	(*StreamUp)(nil),         // 24: headway.session.v1.StreamUp
-	(*Exit)(nil),             // 25: headway.session.v1.Exit
-	(*StreamDown)(nil),       // 26: headway.session.v1.StreamDown
-	(*Size)(nil),             // 27: headway.session.v1.Size
-	(*JoinRequest)(nil),      // 28: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil),     // 29: headway.session.v1.JoinResponse
+	(*FiguresRequest)(nil),   // 18: headway.session.v1.FiguresRequest
+	(*DialRequest)(nil),      // 19: headway.session.v1.DialRequest
+	(*ExecRequest)(nil),      // 20: headway.session.v1.ExecRequest
+	(*PathRequest)(nil),      // 21: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 22: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 23: headway.session.v1.Stored
+	(*Refused)(nil),          // 24: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 25: headway.session.v1.StreamUp
+	(*Exit)(nil),             // 26: headway.session.v1.Exit
+	(*StreamDown)(nil),       // 27: headway.session.v1.StreamDown
+	(*Size)(nil),             // 28: headway.session.v1.Size
+	(*JoinRequest)(nil),      // 29: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 30: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
@@ -2460,35 +2536,37 @@ var file_runtime_session_session_proto_depIdxs = []int32{
 	4,  // 3: headway.session.v1.Up.routed:type_name -> headway.session.v1.Routed
 	5,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
 	6,  // 5: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
-	7,  // 6: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
-	9,  // 7: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
-	10, // 8: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
-	11, // 9: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
-	15, // 10: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
-	16, // 11: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
-	17, // 12: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	22, // 13: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	23, // 14: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
-	12, // 15: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
-	13, // 16: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
-	14, // 17: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
-	21, // 18: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	20, // 19: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	18, // 20: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
-	19, // 21: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
-	25, // 22: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
-	27, // 23: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
-	0,  // 24: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	24, // 25: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	28, // 26: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	8,  // 27: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	26, // 28: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	29, // 29: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	27, // [27:30] is the sub-list for method output_type
-	24, // [24:27] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	7,  // 6: headway.session.v1.Figures.node:type_name -> headway.session.v1.ContainerFigures
+	7,  // 7: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
+	9,  // 8: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
+	10, // 9: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
+	11, // 10: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
+	15, // 11: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
+	16, // 12: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
+	17, // 13: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
+	23, // 14: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	24, // 15: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	12, // 16: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
+	13, // 17: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
+	14, // 18: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
+	22, // 19: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	21, // 20: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	19, // 21: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
+	20, // 22: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
+	18, // 23: headway.session.v1.Open.figures:type_name -> headway.session.v1.FiguresRequest
+	26, // 24: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
+	28, // 25: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
+	0,  // 26: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	25, // 27: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	29, // 28: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	8,  // 29: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	27, // 30: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	30, // 31: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	29, // [29:32] is the sub-list for method output_type
+	26, // [26:29] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -2524,7 +2602,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
