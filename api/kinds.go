@@ -57,6 +57,7 @@ func ServiceAccounts() schema.GroupResource        { return gr("", "serviceaccou
 func Events() schema.GroupResource                 { return gr("", "events") }
 func Services() schema.GroupResource               { return gr("", "services") }
 func Endpoints() schema.GroupResource              { return gr("", "endpoints") }
+func PersistentVolumes() schema.GroupResource      { return gr("", "persistentvolumes") }
 func PersistentVolumeClaims() schema.GroupResource { return gr("", "persistentvolumeclaims") }
 func ReplicationControllers() schema.GroupResource { return gr("", "replicationcontrollers") }
 func ReplicaSets() schema.GroupResource            { return gr("apps", "replicasets") }

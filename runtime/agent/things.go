@@ -40,7 +40,7 @@ func (a *Agent) arrived(resource, namespace, name string) {
 		if e.pod == nil || e.pod.Namespace != namespace || len(e.record.troubles) == 0 && !hasContent(&e.pod.Spec) {
 			continue
 		}
-		if !slices.Contains(session.References(&e.pod.Spec), session.Reference{Resource: resource, Name: name}) {
+		if !slices.Contains(session.References(e.pod), session.Reference{Resource: resource, Name: name}) {
 			continue
 		}
 		for container, t := range e.record.troubles {

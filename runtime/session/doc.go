@@ -11,4 +11,7 @@ package session
 //	   agent of version 1 passes them over, and its pods are stopped without a wait.
 //	3: Measure asks for Figures; an agent of version 2 is not asked, and autoscalers
 //	   know nothing of its pods.
-const Version = 3
+//	4: claims and persistent volumes are assigned, VolumeGone answers one that is to be
+//	   discarded; an agent of version 3 is sent none, makes no volumes, and its pods
+//	   that have claims do not start.
+const Version = 4

@@ -36,6 +36,7 @@ type Up struct {
 	//	*Up_Event
 	//	*Up_Routed
 	//	*Up_Figures
+	//	*Up_VolumeGone
 	Message       isUp_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -141,6 +142,15 @@ func (x *Up) GetFigures() *Figures {
 	return nil
 }
 
+func (x *Up) GetVolumeGone() *VolumeGone {
+	if x != nil {
+		if x, ok := x.Message.(*Up_VolumeGone); ok {
+			return x.VolumeGone
+		}
+	}
+	return nil
+}
+
 type isUp_Message interface {
 	isUp_Message()
 }
@@ -173,6 +183,10 @@ type Up_Figures struct {
 	Figures *Figures `protobuf:"bytes,7,opt,name=figures,proto3,oneof"` // only the newest is sent
 }
 
+type Up_VolumeGone struct {
+	VolumeGone *VolumeGone `protobuf:"bytes,8,opt,name=volume_gone,json=volumeGone,proto3,oneof"`
+}
+
 func (*Up_Hello) isUp_Message() {}
 
 func (*Up_Renew) isUp_Message() {}
@@ -186,6 +200,8 @@ func (*Up_Event) isUp_Message() {}
 func (*Up_Routed) isUp_Message() {}
 
 func (*Up_Figures) isUp_Message() {}
+
+func (*Up_VolumeGone) isUp_Message() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -476,6 +492,60 @@ func (x *Figures) GetPods() []*PodFigures {
 	return nil
 }
 
+// VolumeGone says that the agent is done with a volume that was sent to be discarded:
+// nothing of its data is left, or it is kept as its reclaim policy says.
+type VolumeGone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeGone) Reset() {
+	*x = VolumeGone{}
+	mi := &file_runtime_session_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeGone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeGone) ProtoMessage() {}
+
+func (x *VolumeGone) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeGone.ProtoReflect.Descriptor instead.
+func (*VolumeGone) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *VolumeGone) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VolumeGone) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 type PodFigures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -487,7 +557,7 @@ type PodFigures struct {
 
 func (x *PodFigures) Reset() {
 	*x = PodFigures{}
-	mi := &file_runtime_session_session_proto_msgTypes[6]
+	mi := &file_runtime_session_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +569,7 @@ func (x *PodFigures) String() string {
 func (*PodFigures) ProtoMessage() {}
 
 func (x *PodFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[6]
+	mi := &file_runtime_session_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +582,7 @@ func (x *PodFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFigures.ProtoReflect.Descriptor instead.
 func (*PodFigures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{6}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PodFigures) GetUid() string {
@@ -547,7 +617,7 @@ type ContainerFigures struct {
 
 func (x *ContainerFigures) Reset() {
 	*x = ContainerFigures{}
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +629,7 @@ func (x *ContainerFigures) String() string {
 func (*ContainerFigures) ProtoMessage() {}
 
 func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +642,7 @@ func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerFigures.ProtoReflect.Descriptor instead.
 func (*ContainerFigures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ContainerFigures) GetName() string {
@@ -618,7 +688,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +700,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +713,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Down) GetMessage() isDown_Message {
@@ -833,7 +903,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +915,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +928,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Welcome) GetVersion() int32 {
@@ -892,7 +962,7 @@ type Renewed struct {
 
 func (x *Renewed) Reset() {
 	*x = Renewed{}
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +974,7 @@ func (x *Renewed) String() string {
 func (*Renewed) ProtoMessage() {}
 
 func (x *Renewed) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +987,7 @@ func (x *Renewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewed.ProtoReflect.Descriptor instead.
 func (*Renewed) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Renewed) GetSent() int64 {
@@ -934,21 +1004,24 @@ func (x *Renewed) GetTtlNanos() int64 {
 	return 0
 }
 
-// Assignment is one object: exactly one field is set.
+// Assignment is one object: exactly one of the bytes is set.
 type Assignment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pod           []byte                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                          // protobuf of core/v1 Pod
-	ConfigMap     []byte                 `protobuf:"bytes,2,opt,name=config_map,json=configMap,proto3" json:"config_map,omitempty"`             // protobuf of core/v1 ConfigMap
-	Secret        []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`                                    // protobuf of core/v1 Secret
-	Service       []byte                 `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`                                  // protobuf of core/v1 Service, see ForRouting
-	EndpointSlice []byte                 `protobuf:"bytes,5,opt,name=endpoint_slice,json=endpointSlice,proto3" json:"endpoint_slice,omitempty"` // protobuf of discovery/v1 EndpointSlice, see ForRouting
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	Pod                   []byte                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                                                    // protobuf of core/v1 Pod
+	ConfigMap             []byte                 `protobuf:"bytes,2,opt,name=config_map,json=configMap,proto3" json:"config_map,omitempty"`                                       // protobuf of core/v1 ConfigMap
+	Secret                []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`                                                              // protobuf of core/v1 Secret
+	Service               []byte                 `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`                                                            // protobuf of core/v1 Service, see ForRouting
+	EndpointSlice         []byte                 `protobuf:"bytes,5,opt,name=endpoint_slice,json=endpointSlice,proto3" json:"endpoint_slice,omitempty"`                           // protobuf of discovery/v1 EndpointSlice, see ForRouting
+	PersistentVolumeClaim []byte                 `protobuf:"bytes,6,opt,name=persistent_volume_claim,json=persistentVolumeClaim,proto3" json:"persistent_volume_claim,omitempty"` // protobuf of core/v1 PersistentVolumeClaim
+	PersistentVolume      []byte                 `protobuf:"bytes,7,opt,name=persistent_volume,json=persistentVolume,proto3" json:"persistent_volume,omitempty"`                  // protobuf of core/v1 PersistentVolume
+	Discard               bool                   `protobuf:"varint,8,opt,name=discard,proto3" json:"discard,omitempty"`                                                           // of a persistent volume: no claim has it any more, its data is to go
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1033,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1046,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Assignment) GetPod() []byte {
@@ -1011,6 +1084,27 @@ func (x *Assignment) GetEndpointSlice() []byte {
 	return nil
 }
 
+func (x *Assignment) GetPersistentVolumeClaim() []byte {
+	if x != nil {
+		return x.PersistentVolumeClaim
+	}
+	return nil
+}
+
+func (x *Assignment) GetPersistentVolume() []byte {
+	if x != nil {
+		return x.PersistentVolume
+	}
+	return nil
+}
+
+func (x *Assignment) GetDiscard() bool {
+	if x != nil {
+		return x.Discard
+	}
+	return false
+}
+
 // Mark says that every change of a Service or an EndpointSlice up to this revision
 // of the store has been sent.
 type Mark struct {
@@ -1022,7 +1116,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1128,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1141,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Mark) GetRevision() int64 {
@@ -1067,7 +1161,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1173,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1186,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Drained) GetUid() string {
@@ -1114,7 +1208,7 @@ type Measure struct {
 
 func (x *Measure) Reset() {
 	*x = Measure{}
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1220,7 @@ func (x *Measure) String() string {
 func (*Measure) ProtoMessage() {}
 
 func (x *Measure) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1233,7 @@ func (x *Measure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measure.ProtoReflect.Descriptor instead.
 func (*Measure) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Measure) GetUids() []string {
@@ -1158,7 +1252,7 @@ func (x *Measure) GetPeriodNanos() int64 {
 
 type ObjectName struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"` // pods, configmaps, secrets, services, endpointslices
+	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"` // pods, configmaps, secrets, services, endpointslices, persistentvolumeclaims, persistentvolumes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Uid           string                 `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1168,7 +1262,7 @@ type ObjectName struct {
 
 func (x *ObjectName) Reset() {
 	*x = ObjectName{}
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1274,7 @@ func (x *ObjectName) String() string {
 func (*ObjectName) ProtoMessage() {}
 
 func (x *ObjectName) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1287,7 @@ func (x *ObjectName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectName.ProtoReflect.Descriptor instead.
 func (*ObjectName) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ObjectName) GetResource() string {
@@ -1232,7 +1326,7 @@ type Synced struct {
 
 func (x *Synced) Reset() {
 	*x = Synced{}
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1338,7 @@ func (x *Synced) String() string {
 func (*Synced) ProtoMessage() {}
 
 func (x *Synced) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1351,7 @@ func (x *Synced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Synced.ProtoReflect.Descriptor instead.
 func (*Synced) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
 }
 
 // Open asks for a Stream: exactly one request is set.
@@ -1274,7 +1368,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1380,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1393,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Open) GetId() string {
@@ -1351,7 +1445,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1457,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1470,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DialRequest) GetNamespace() string {
@@ -1434,7 +1528,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1540,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1553,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecRequest) GetNamespace() string {
@@ -1547,7 +1641,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1653,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1666,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1635,7 +1729,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1741,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1754,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -1745,7 +1839,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1851,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1864,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -1811,7 +1905,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1917,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1930,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refused) GetWhat() string {
@@ -1869,7 +1963,7 @@ type StreamUp struct {
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +1975,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +1988,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StreamUp) GetId() string {
@@ -1963,7 +2057,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2069,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2082,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2010,7 +2104,7 @@ type StreamDown struct {
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2116,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2129,7 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StreamDown) GetData() []byte {
@@ -2076,7 +2170,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2182,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2195,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Size) GetWidth() uint32 {
@@ -2129,7 +2223,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2235,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2248,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2188,7 +2282,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2294,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2307,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2234,7 +2328,7 @@ var File_runtime_session_session_proto protoreflect.FileDescriptor
 
 const file_runtime_session_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xdf\x02\n" +
+	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xa2\x03\n" +
 	"\x02Up\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.headway.session.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x05renew\x18\x02 \x01(\v2\x19.headway.session.v1.RenewH\x00R\x05renew\x12>\n" +
@@ -2244,7 +2338,9 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"nodeStatus\x12\x16\n" +
 	"\x05event\x18\x05 \x01(\fH\x00R\x05event\x124\n" +
 	"\x06routed\x18\x06 \x01(\v2\x1a.headway.session.v1.RoutedH\x00R\x06routed\x127\n" +
-	"\afigures\x18\a \x01(\v2\x1b.headway.session.v1.FiguresH\x00R\afiguresB\t\n" +
+	"\afigures\x18\a \x01(\v2\x1b.headway.session.v1.FiguresH\x00R\afigures\x12A\n" +
+	"\vvolume_gone\x18\b \x01(\v2\x1e.headway.session.v1.VolumeGoneH\x00R\n" +
+	"volumeGoneB\t\n" +
 	"\amessage\"Q\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x12\n" +
@@ -2264,7 +2360,11 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\aFigures\x12\x1d\n" +
 	"\n" +
 	"time_nanos\x18\x01 \x01(\x03R\ttimeNanos\x122\n" +
-	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\"\x87\x01\n" +
+	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\"2\n" +
+	"\n" +
+	"VolumeGone\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\tR\x03uid\"\x87\x01\n" +
 	"\n" +
 	"PodFigures\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12!\n" +
@@ -2296,7 +2396,7 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tttl_nanos\x18\x03 \x01(\x03R\bttlNanos\":\n" +
 	"\aRenewed\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1b\n" +
-	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\x96\x01\n" +
+	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\x95\x02\n" +
 	"\n" +
 	"Assignment\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x1d\n" +
@@ -2304,7 +2404,10 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"config_map\x18\x02 \x01(\fR\tconfigMap\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\fR\x06secret\x12\x18\n" +
 	"\aservice\x18\x04 \x01(\fR\aservice\x12%\n" +
-	"\x0eendpoint_slice\x18\x05 \x01(\fR\rendpointSlice\"\"\n" +
+	"\x0eendpoint_slice\x18\x05 \x01(\fR\rendpointSlice\x126\n" +
+	"\x17persistent_volume_claim\x18\x06 \x01(\fR\x15persistentVolumeClaim\x12+\n" +
+	"\x11persistent_volume\x18\a \x01(\fR\x10persistentVolume\x12\x18\n" +
+	"\adiscard\x18\b \x01(\bR\adiscard\"\"\n" +
 	"\x04Mark\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\x1b\n" +
 	"\aDrained\x12\x10\n" +
@@ -2420,7 +2523,7 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_runtime_session_session_proto_goTypes = []any{
 	(*Up)(nil),               // 0: headway.session.v1.Up
 	(*Hello)(nil),            // 1: headway.session.v1.Hello
@@ -2428,30 +2531,31 @@ var file_runtime_session_session_proto_goTypes = []any{
 	(*PodStatus)(nil),        // 3: headway.session.v1.PodStatus
 	(*Routed)(nil),           // 4: headway.session.v1.Routed
 	(*Figures)(nil),          // 5: headway.session.v1.Figures
-	(*PodFigures)(nil),       // 6: headway.session.v1.PodFigures
-	(*ContainerFigures)(nil), // 7: headway.session.v1.ContainerFigures
-	(*Down)(nil),             // 8: headway.session.v1.Down
-	(*Welcome)(nil),          // 9: headway.session.v1.Welcome
-	(*Renewed)(nil),          // 10: headway.session.v1.Renewed
-	(*Assignment)(nil),       // 11: headway.session.v1.Assignment
-	(*Mark)(nil),             // 12: headway.session.v1.Mark
-	(*Drained)(nil),          // 13: headway.session.v1.Drained
-	(*Measure)(nil),          // 14: headway.session.v1.Measure
-	(*ObjectName)(nil),       // 15: headway.session.v1.ObjectName
-	(*Synced)(nil),           // 16: headway.session.v1.Synced
-	(*Open)(nil),             // 17: headway.session.v1.Open
-	(*DialRequest)(nil),      // 18: headway.session.v1.DialRequest
-	(*ExecRequest)(nil),      // 19: headway.session.v1.ExecRequest
-	(*PathRequest)(nil),      // 20: headway.session.v1.PathRequest
-	(*LogRequest)(nil),       // 21: headway.session.v1.LogRequest
-	(*Stored)(nil),           // 22: headway.session.v1.Stored
-	(*Refused)(nil),          // 23: headway.session.v1.Refused
-	(*StreamUp)(nil),         // 24: headway.session.v1.StreamUp
-	(*Exit)(nil),             // 25: headway.session.v1.Exit
-	(*StreamDown)(nil),       // 26: headway.session.v1.StreamDown
-	(*Size)(nil),             // 27: headway.session.v1.Size
-	(*JoinRequest)(nil),      // 28: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil),     // 29: headway.session.v1.JoinResponse
+	(*VolumeGone)(nil),       // 6: headway.session.v1.VolumeGone
+	(*PodFigures)(nil),       // 7: headway.session.v1.PodFigures
+	(*ContainerFigures)(nil), // 8: headway.session.v1.ContainerFigures
+	(*Down)(nil),             // 9: headway.session.v1.Down
+	(*Welcome)(nil),          // 10: headway.session.v1.Welcome
+	(*Renewed)(nil),          // 11: headway.session.v1.Renewed
+	(*Assignment)(nil),       // 12: headway.session.v1.Assignment
+	(*Mark)(nil),             // 13: headway.session.v1.Mark
+	(*Drained)(nil),          // 14: headway.session.v1.Drained
+	(*Measure)(nil),          // 15: headway.session.v1.Measure
+	(*ObjectName)(nil),       // 16: headway.session.v1.ObjectName
+	(*Synced)(nil),           // 17: headway.session.v1.Synced
+	(*Open)(nil),             // 18: headway.session.v1.Open
+	(*DialRequest)(nil),      // 19: headway.session.v1.DialRequest
+	(*ExecRequest)(nil),      // 20: headway.session.v1.ExecRequest
+	(*PathRequest)(nil),      // 21: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 22: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 23: headway.session.v1.Stored
+	(*Refused)(nil),          // 24: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 25: headway.session.v1.StreamUp
+	(*Exit)(nil),             // 26: headway.session.v1.Exit
+	(*StreamDown)(nil),       // 27: headway.session.v1.StreamDown
+	(*Size)(nil),             // 28: headway.session.v1.Size
+	(*JoinRequest)(nil),      // 29: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 30: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
@@ -2459,36 +2563,37 @@ var file_runtime_session_session_proto_depIdxs = []int32{
 	3,  // 2: headway.session.v1.Up.pod_status:type_name -> headway.session.v1.PodStatus
 	4,  // 3: headway.session.v1.Up.routed:type_name -> headway.session.v1.Routed
 	5,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
-	6,  // 5: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
-	7,  // 6: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
-	9,  // 7: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
-	10, // 8: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
-	11, // 9: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
-	15, // 10: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
-	16, // 11: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
-	17, // 12: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	22, // 13: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	23, // 14: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
-	12, // 15: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
-	13, // 16: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
-	14, // 17: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
-	21, // 18: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	20, // 19: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	18, // 20: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
-	19, // 21: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
-	25, // 22: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
-	27, // 23: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
-	0,  // 24: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	24, // 25: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	28, // 26: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	8,  // 27: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	26, // 28: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	29, // 29: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	27, // [27:30] is the sub-list for method output_type
-	24, // [24:27] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	6,  // 5: headway.session.v1.Up.volume_gone:type_name -> headway.session.v1.VolumeGone
+	7,  // 6: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
+	8,  // 7: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
+	10, // 8: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
+	11, // 9: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
+	12, // 10: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
+	16, // 11: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
+	17, // 12: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
+	18, // 13: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
+	23, // 14: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	24, // 15: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	13, // 16: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
+	14, // 17: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
+	15, // 18: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
+	22, // 19: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	21, // 20: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	19, // 21: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
+	20, // 22: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
+	26, // 23: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
+	28, // 24: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
+	0,  // 25: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	25, // 26: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	29, // 27: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	9,  // 28: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	27, // 29: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	30, // 30: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	28, // [28:31] is the sub-list for method output_type
+	25, // [25:28] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -2504,8 +2609,9 @@ func file_runtime_session_session_proto_init() {
 		(*Up_Event)(nil),
 		(*Up_Routed)(nil),
 		(*Up_Figures)(nil),
+		(*Up_VolumeGone)(nil),
 	}
-	file_runtime_session_session_proto_msgTypes[8].OneofWrappers = []any{
+	file_runtime_session_session_proto_msgTypes[9].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Renewed)(nil),
 		(*Down_Set)(nil),
@@ -2524,7 +2630,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

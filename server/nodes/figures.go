@@ -20,9 +20,6 @@ import (
 	"headway.dev/headway/store"
 )
 
-// measuring is the version of the protocol from which agents measure.
-const measuring = 3
-
 // gauge is what a session knows of measuring.
 type gauge struct {
 	unsure bool               // which pods are to be measured may have changed
@@ -104,9 +101,6 @@ func (a *attendance) rewatch() {
 // sendMeasure asks the agent for the figures of the pods that autoscalers target, if
 // those are others than before.
 func (a *attendance) sendMeasure(v *view) error {
-	if a.version < measuring {
-		return nil
-	}
 	now := watched(a.n.cfg.Store, a.node)
 	if len(now) == 0 && a.n.cfg.Store.Get(store.Key{GroupResource: api.NodeFigureRecords(), Name: a.node}) != nil {
 		a.inbox.measured(&session.Figures{}) // what the agent said, perhaps in another session, goes

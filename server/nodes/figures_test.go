@@ -176,24 +176,6 @@ func TestFiguresGoWithTheNode(t *testing.T) {
 	})
 }
 
-// The server of version N speaks to agents of version N-1, which do not measure.
-func TestAnOlderAgentIsNotAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := open(t)
-		d, a := scaledApp("web")
-		c.create(labelled("web-1", "n1", "web"), d, a)
-		s, err := c.nodes.Attend(context.Background(), "n1", hello(t, session.Version-1, facts("n1")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.End(nil)
-		out, err := s.Send()
-		if err != nil || len(out) < 3 || slices.ContainsFunc(out, func(m *session.Down) bool { return m.GetMeasure() != nil }) {
-			t.Errorf("it is sent %v, %v", out, err)
-		}
-	})
-}
-
 // A record is bounded, whatever the agent says.
 func TestFiguresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
