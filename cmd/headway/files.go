@@ -36,6 +36,8 @@ func (d dataDir) credentials() string { return d.path("credentials") }  // of fu
 func (d dataDir) agent() string       { return d.path("agent") }        // checkpoint of the node
 func (d dataDir) node() string        { return d.path("node") }         // pods' files and logs
 func (d dataDir) volumes() string     { return d.path("volumes") }      // emptyDirs of pods
+func (d dataDir) persistent() string  { return d.path("persistent") }   // volumes that outlive their pods
+func (d dataDir) made() string        { return d.path("made") }         // names of the persistent volumes that were made here
 func (d dataDir) keeper() string      { return d.path("keeper") }       // state and socket of the keeper
 func (d dataDir) engine() string      { return d.path("containerd") }   // of a containerd that we start
 func (d dataDir) network() string     { return d.path("network") }
@@ -56,7 +58,7 @@ func (d dataDir) lock() string     { return d.path("lock") }
 func (d dataDir) owns(entry string) bool {
 	return slices.ContainsFunc([]string{
 		d.kubeconfig(), d.remote(), d.sealKey(), d.pushToken(), d.name(), d.identity(), d.etcd(), d.path("git"), d.credentials(),
-		d.agent(), d.node(), d.volumes(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.seccomp(), d.programs(),
+		d.agent(), d.node(), d.volumes(), d.persistent(), d.made(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.seccomp(), d.programs(),
 		d.nodeKey(), d.nodeCert(), d.authority(), d.lock(),
 	}, func(path string) bool {
 		name := filepath.Base(path)

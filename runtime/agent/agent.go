@@ -10,8 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/probe"
 )
 
@@ -60,6 +62,7 @@ type Agent struct {
 	probes  probes
 	agenda  agenda // which entries to look at, and when
 	gauge   gauge  // what pods use, when somebody asks
+	upkeep  upkeep // of persistent volumes
 	out     outbox
 	events  recorder
 	alien   map[string]bool // foreign containers that were told of
@@ -100,10 +103,13 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, instance: rand.Text(), name: node.Name, node: node,
 		width: make(chan struct{}, cfg.Workers), pulls: make(chan struct{}, cfg.Pulls),
-		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
+		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), gauge: newGauge(), upkeep: newUpkeep(), out: newOutbox(), events: newRecorder(node.Name),
 		poke: make(chan struct{}, 1), send: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
 	a.born = cfg.Now()
+	if cfg.Volumes != nil && cfg.Volumes.PersistentDir() != "" {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, api.VolumesDirAnnotation, cfg.Volumes.PersistentDir())
+	}
 	a.probes = probes{schedule: probe.NewSchedule[*watch](defaultProbes, defaultCommands), wake: make(chan struct{}, 1)}
 	if cfg.Probe == nil {
 		a.cfg.Probe = func(ctx context.Context, req probe.Request) probe.Answer { return probe.Check(ctx, req, a.exec) }
@@ -125,6 +131,12 @@ func New(cfg Config) (*Agent, error) {
 	}
 	for _, s := range saved.secrets {
 		a.things.secrets[nameOf(s)] = s
+	}
+	for _, c := range saved.claims {
+		a.things.claims[nameOf(c)] = c
+	}
+	for _, v := range saved.volumes {
+		a.things.volumes[v.Name] = v
 	}
 	for _, s := range saved.services {
 		a.flow.setService(s)
@@ -151,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.route(ctx) })
 	wg.Go(func() { a.measure(ctx) })
 	wg.Go(func() { a.weigh(ctx) })
+	wg.Go(func() { a.keepUp(ctx) })
 	wg.Go(func() { a.examine(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)

@@ -1,13 +1,10 @@
 package agent
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"headway.dev/headway/api"
 )
@@ -43,19 +40,8 @@ func (a *Agent) foreign(found []ForeignContainer) {
 	a.condition(next)
 }
 
-// foreignEvent is the same for the same container, also from an agent that was started
-// again, so that the server takes it once.
 func (a *Agent) foreignEvent(c ForeignContainer) *corev1.Event {
-	sum := sha256.Sum256([]byte(c.ID + " " + c.CreatedAt.UTC().String()))
-	at := seconds(a.cfg.Now())
-	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: a.name[:min(len(a.name), 220)] + "." + hex.EncodeToString(sum[:8])},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.name},
-		Reason:         "ForeignContainer", Type: corev1.EventTypeWarning, Count: 1, FirstTimestamp: at, LastTimestamp: at,
-		Message:             foreignText([]ForeignContainer{c}),
-		Source:              corev1.EventSource{Component: "headway-agent", Host: a.name},
-		ReportingController: "headway-agent", ReportingInstance: a.name,
-	}
+	return a.nodeEvent("ForeignContainer", c.ID+" "+c.CreatedAt.UTC().String(), foreignText([]ForeignContainer{c}))
 }
 
 // foreignText says which containers there are, as somebody else has called them.

@@ -53,6 +53,9 @@ type server struct {
 	foreign  corev1.NodeCondition      // likewise
 	stocked  [][]corev1.ContainerImage // the images of each Node that was sent
 	names    map[string]bool           // of events
+	ended    []string                  // volumes that are gone: name and uid
+
+	volumesDir string // of the node
 }
 
 func newServer(t testing.TB) *server {
@@ -165,6 +168,8 @@ func (s *server) take(m *session.Up) *session.Down {
 		return &session.Down{Message: &session.Down_Stored{Stored: &session.Stored{Namespace: p.Namespace, Name: p.Name, Uid: p.Uid, Sequence: p.Sequence}}}
 	case *session.Up_NodeStatus:
 		s.node(m.NodeStatus)
+	case *session.Up_VolumeGone:
+		s.ended = append(s.ended, m.VolumeGone.Name+" "+m.VolumeGone.Uid)
 	case *session.Up_Routed:
 		s.routed = m.Routed.Revision
 	case *session.Up_Event:
@@ -186,6 +191,7 @@ func (s *server) node(raw []byte) {
 		return
 	}
 	s.stocked = append(s.stocked, n.Status.Images)
+	s.volumesDir = n.Annotations[api.VolumesDirAnnotation]
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:

@@ -22,17 +22,29 @@ type Source struct {
 	Field    func(path string) (string, error)
 	Resource func(ref *corev1.ResourceFieldSelector) (string, error)
 	Memory   int64 // that pods of this node can have
+	// Claim is one of the pod's namespace, and PersistentVolume one that this node may
+	// have; nil: there is none.
+	Claim            func(name string) *corev1.PersistentVolumeClaim
+	PersistentVolume func(name string) *corev1.PersistentVolume
+	Node, Dir        string // this node's name, and the folder of the volumes that it makes
 }
 
 // Volume is what one volume of a pod has to be.
 type Volume struct {
 	Name  string
 	Kind  Kind
-	Path  string              // Host: on this machine
-	Type  corev1.HostPathType // Host
+	Path  string              // Host, Local: on this machine; NFS: on the server
+	Type  corev1.HostPathType // Host, and Local if Recursive
 	Size  int64               // Memory: at most so many bytes
 	Files map[string]File     // Content: by path
 	Group *int64              // to which the files belong; nil: root's
+
+	Persistent string   // Local: the volume whose folder it is, in the place of Path
+	Recursive  bool     // Local: with what is mounted in it
+	ReadOnly   bool     // Local, NFS, Mounted: containers do not write
+	Mismatch   bool     // Local: the files are given to Group only if the folder is not its
+	Server     string   // NFS
+	Options    []string // NFS: of the mount
 }
 
 // Kind of a volume.
@@ -43,6 +55,9 @@ const (
 	Memory  Kind = "memory"  // an empty folder in memory
 	Host    Kind = "host"    // a path of the machine
 	Content Kind = "content" // files that we write
+	Local   Kind = "local"   // a folder of the machine that outlives the pod
+	NFS     Kind = "nfs"     // a folder of another machine
+	Mounted Kind = "mounted" // what Ensure has mounted there
 )
 
 // File of a volume.
@@ -77,8 +92,10 @@ func missingf(format string, args ...any) error { return missing{fmt.Errorf(form
 // first volume's that cannot be.
 func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 	var group *int64
+	mismatch := false
 	if s := pod.Spec.SecurityContext; s != nil {
 		group = s.FSGroup
+		mismatch = s.FSGroupChangePolicy != nil && *s.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
 	}
 	out := make([]Volume, 0, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
@@ -90,8 +107,8 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 		if err != nil {
 			return nil, &Error{Volume: v.Name, Missing: errors.Is(err, errMissing), Err: err}
 		}
-		if w.Kind != Host {
-			w.Group = group
+		if w.grouped() {
+			w.Group, w.Mismatch = group, mismatch
 		}
 		for p := range w.Files {
 			if err := checkPath(p); err != nil {
@@ -134,6 +151,12 @@ func placed(v *corev1.Volume) (Volume, error) {
 		}
 	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
 		w.Kind = Content
+	case v.PersistentVolumeClaim != nil:
+		w.Kind, w.ReadOnly = Mounted, v.PersistentVolumeClaim.ReadOnly
+	case v.Ephemeral != nil:
+		w.Kind = Mounted
+	case v.NFS != nil:
+		w.Kind, w.Server, w.Path, w.ReadOnly = NFS, v.NFS.Server, v.NFS.Path, v.NFS.ReadOnly
 	default:
 		return w, errors.New("a volume of this type is not mounted by this version of Headway")
 	}
@@ -160,6 +183,8 @@ func (from Source) fill(w *Volume, pod *corev1.Pod, v *corev1.Volume) error {
 		return from.downward(w.Files, pod, s.Items, mode(s.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode))
 	case v.Projected != nil:
 		return from.projected(w.Files, pod, v.Projected)
+	case w.Kind == Mounted:
+		return from.claimed(w, pod, v)
 	}
 	return nil
 }

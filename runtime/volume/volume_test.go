@@ -37,7 +37,7 @@ func open(t *testing.T) *Volumes {
 	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
-	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory")})
+	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory"), Persistent: filepath.Join(dir, "persistent"), Made: filepath.Join(dir, "made")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -504,7 +504,7 @@ func TestRemoveTreeStopsAtMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(root)
-	if err := removeTree(root, string(uid)); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
+	if err := removeTree(root, string(uid), nil); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(host, "data")); err != nil {
