@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/runtime/agent"
 	"headway.dev/headway/runtime/fake"
 	"headway.dev/headway/runtime/session"
 )
@@ -136,9 +137,7 @@ func TestR9_ClaimsAreInTheCheckpoint(t *testing.T) {
 		if now := ids(t, machine); len(now) != 1 || now["a/c0"] != before["a/c0"] {
 			t.Fatalf("%v, then %v", before, now)
 		}
-		if err := machine.Lose(p.UID); err != nil { // the machine boots: everything is made anew
-			t.Fatal(err)
-		}
+		machine.Reboot() // everything is made anew
 		time.Sleep(10 * time.Minute)
 		if now := ids(t, machine); len(now) != 1 || now["a/c0"] == before["a/c0"] {
 			t.Errorf("after a boot without a server: %v", now)
@@ -227,7 +226,10 @@ func TestDataThatStays(t *testing.T) {
 func TestNothingIsDiscardedWithoutALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, vols := newServer(t), newShelf()
-		run(t, s, fake.New(fake.Config{}), t.TempDir(), vols.in, boot)
+		began := time.Now()
+		run(t, s, fake.New(fake.Config{}), t.TempDir(), vols.in, func(c *agent.Config) {
+			c.Boot = func() time.Duration { return time.Since(began) + time.Hour }
+		})
 		_, pv := boundPair("c")
 		time.Sleep(time.Second)
 		vols.mu.Lock()
