@@ -39,6 +39,8 @@ type Facts struct {
 	Namespace *corev1.Namespace
 	// PriorityClasses are those there are; a new pod gets its priority from them.
 	PriorityClasses []api.Object
+	// StorageClasses are those there are; a new claim gets the default one.
+	StorageClasses []api.Object
 }
 
 // FactsFor are the facts for what is written into a namespace, which is nil when there
@@ -46,7 +48,7 @@ type Facts struct {
 func FactsFor(namespace *corev1.Namespace, r interface {
 	List(gr schema.GroupResource, namespace string) []api.Object
 }) Facts {
-	return Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), "")}
+	return Facts{Namespace: namespace, PriorityClasses: r.List(api.PriorityClasses(), ""), StorageClasses: r.List(api.StorageClasses(), "")}
 }
 
 // Admit returns the object to write or the reason why it may not be written. The
@@ -72,6 +74,17 @@ func Admit(r Request, f Facts) (api.Object, error) {
 				return nil, err
 			}
 			return complete(o, f)
+		}
+	case *corev1.PersistentVolumeClaim:
+		if r.Verb == Create {
+			return Claim(o, f.StorageClasses), nil
+		}
+		if old, ok := r.Old.(*corev1.PersistentVolumeClaim); ok {
+			return o, Resize(o, old, f.StorageClasses)
+		}
+	case *corev1.PersistentVolume:
+		if r.Verb == Create {
+			return volume(o), nil
 		}
 	case *corev1.Namespace:
 		return o, securityLabels(r, o)

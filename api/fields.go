@@ -150,7 +150,7 @@ func (l *lister) leaf(path string, r *FieldRule, self int) bool {
 
 // resourcesAt names the keys of a list of resources.
 func resourcesAt(path string) []string {
-	if strings.Contains(path, "volumeClaimTemplate") {
+	if strings.Contains(path, "volumeClaimTemplate") || strings.HasPrefix(path, "spec.resources.") || path == "spec.capacity" {
 		return []string{"storage"}
 	}
 	return []string{"cpu", "ephemeral-storage", extendedResource, "memory"}

@@ -50,11 +50,16 @@ func objectRules(k Kind) []FieldRule {
 	case "LimitRange":
 		return slices.Concat(acted("spec.limits[].", "type"), amounts("spec.limits[].", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio"))
 	case "ResourceQuota":
-		const noClasses = "claims have no attribute classes"
 		scopes := []string{"Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"}
-		return slices.Concat(amounts("spec.", "hard"), only("spec.scopes[]", noClasses, scopes...),
-			only("spec.scopeSelector.matchExpressions[].scopeName", noClasses, scopes...),
+		return slices.Concat(amounts("spec.", "hard"), only("spec.scopes[]", noAttributes, scopes...),
+			only("spec.scopeSelector.matchExpressions[].scopeName", noAttributes, scopes...),
 			acted("spec.scopeSelector.matchExpressions[].", "operator values[]"))
+	case "PersistentVolume":
+		return persistentVolumeRules()
+	case "PersistentVolumeClaim":
+		return claimRules("spec")
+	case "StorageClass":
+		return storageClassRules()
 	case "HorizontalPodAutoscaler":
 		return autoscalerRules()
 	case "PodDisruptionBudget":
@@ -72,7 +77,7 @@ func objectRules(k Kind) []FieldRule {
 	case "StatefulSet":
 		return slices.Concat(
 			acted("spec.", "replicas serviceName podManagementPolicy ordinals.start minReadySeconds revisionHistoryLimit updateStrategy.type updateStrategy.rollingUpdate.partition updateStrategy.rollingUpdate.maxUnavailable"),
-			refused("claims are not bound", "spec.", "volumeClaimTemplates"),
+			setClaimRules(),
 			acted("spec.persistentVolumeClaimRetentionPolicy.", "whenDeleted whenScaled"),
 			selector("spec.selector"), template("spec.template"), podAt("spec.template.spec"))
 	case "DaemonSet":

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,6 +60,7 @@ func Services() schema.GroupResource               { return gr("", "services") }
 func Endpoints() schema.GroupResource              { return gr("", "endpoints") }
 func PersistentVolumes() schema.GroupResource      { return gr("", "persistentvolumes") }
 func PersistentVolumeClaims() schema.GroupResource { return gr("", "persistentvolumeclaims") }
+func StorageClasses() schema.GroupResource         { return gr("storage.k8s.io", "storageclasses") }
 func ReplicationControllers() schema.GroupResource { return gr("", "replicationcontrollers") }
 func ReplicaSets() schema.GroupResource            { return gr("apps", "replicasets") }
 func Deployments() schema.GroupResource            { return gr("apps", "deployments") }
@@ -106,6 +108,9 @@ var table = sync.OnceValue(func() []Kind {
 		k("", "Endpoints", "endpoints", &corev1.Endpoints{}, declared),
 		k("", "LimitRange", "limitranges", &corev1.LimitRange{}, declared),
 		k("", "ResourceQuota", "resourcequotas", &corev1.ResourceQuota{}, declared),
+		k("", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, cluster, declared),
+		k("", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, declared),
+		k("storage.k8s.io", "StorageClass", "storageclasses", &storagev1.StorageClass{}, cluster, declared),
 		k("", "ReplicationController", "replicationcontrollers", &corev1.ReplicationController{}, declared),
 		k("apps", "ReplicaSet", "replicasets", &appsv1.ReplicaSet{}, declared),
 		k("apps", "Deployment", "deployments", &appsv1.Deployment{}, declared),

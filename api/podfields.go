@@ -11,9 +11,6 @@ func podRules() []FieldRule {
 		noStdin  = "containers have no standard input"
 		noTokens = "pods get no API credentials"
 	)
-	term := func(prefix string) []FieldRule {
-		return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
-	}
 	affinity := "affinity.nodeAffinity."
 	return withInit(slices.Concat(
 		acted("containers[].", "name image imagePullPolicy command[] args[] workingDir"),
@@ -51,9 +48,9 @@ func podRules() []FieldRule {
 		acted("", "dnsPolicy dnsConfig.nameservers[] dnsConfig.searches[] dnsConfig.options[].name dnsConfig.options[].value"),
 
 		acted("", "nodeName nodeSelector{}"),
-		term(affinity+"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]."),
+		nodeTerm(affinity+"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]."),
 		acted(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].", "weight"),
-		term(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].preference."),
+		nodeTerm(affinity+"preferredDuringSchedulingIgnoredDuringExecution[].preference."),
 		podAffinity("affinity.podAffinity."),
 		podAffinity("affinity.podAntiAffinity."),
 		acted("topologySpreadConstraints[].", "maxSkew topologyKey whenUnsatisfiable minDomains nodeAffinityPolicy nodeTaintsPolicy matchLabelKeys[]"),
@@ -153,6 +150,11 @@ func podAffinity(prefix string) []FieldRule {
 	}
 	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution[].", "preferredDuringSchedulingIgnoredDuringExecution[]."
 	return slices.Concat(term(prefix+required), acted(prefix+preferred, "weight"), term(prefix+preferred+"podAffinityTerm."))
+}
+
+// nodeTerm are the rows of one term that selects nodes.
+func nodeTerm(prefix string) []FieldRule {
+	return slices.Concat(requirement(prefix+"matchExpressions[]."), requirement(prefix+"matchFields[]."))
 }
 
 // requirement are the rows of one condition of a selector.

@@ -46,17 +46,17 @@ func problemsOf(t *testing.T, text string) []Problem {
 // StatefulSets and DaemonSets are accepted with all that their controllers act on,
 // and what they do not is refused by name (R12).
 func TestR12_SetsAreActedOn(t *testing.T) {
-	for _, text := range []string{statefulSet, daemonSet} {
+	claims := "  volumeClaimTemplates: [{metadata: {name: d, labels: {a: b}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]\n"
+	for _, text := range []string{statefulSet, statefulSet + claims, daemonSet} {
 		if problems := problemsOf(t, text); len(problems) > 0 {
 			t.Errorf("refused: %v", problems)
 		}
 	}
-	claims := "  volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]\n"
 	for text, want := range map[string]string{
-		statefulSet + claims: "spec.volumeClaimTemplates: Forbidden: not supported by this version of Headway: claims are not bound",
-		strings.Replace(statefulSet, "RollingUpdate,", "Recreate,", 1):                   "spec.updateStrategy",
-		strings.Replace(daemonSet, "maxUnavailable: 0", "maxUnavailable: 1", 1):          "spec.updateStrategy.rollingUpdate",
-		strings.Replace(daemonSet, "{containers", "{runtimeClassName: x, containers", 1): "spec.template.spec.runtimeClassName: Forbidden",
+		statefulSet + strings.Replace(claims, "spec: {", "spec: {volumeMode: Block, ", 1): "spec.volumeClaimTemplates[0].spec.volumeMode: Forbidden: only Filesystem is supported by this version of Headway: block devices are not handed to containers",
+		strings.Replace(statefulSet, "RollingUpdate,", "Recreate,", 1):                    "spec.updateStrategy",
+		strings.Replace(daemonSet, "maxUnavailable: 0", "maxUnavailable: 1", 1):           "spec.updateStrategy.rollingUpdate",
+		strings.Replace(daemonSet, "{containers", "{runtimeClassName: x, containers", 1):  "spec.template.spec.runtimeClassName: Forbidden",
 	} {
 		problems := problemsOf(t, text)
 		if len(problems) == 0 || !strings.Contains(problems[0].String(), want) && !strings.Contains(problems[0].Field, want) {

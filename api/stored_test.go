@@ -33,8 +33,6 @@ func storedCases() map[string]storedCase {
 	binding := "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: ServiceAccount, name: a, namespace: default}]\n"
 	noName := map[string]string{"kind: ClusterRole, → kind: Nobody,": `roleRef.kind: Unsupported value: "Nobody"`}
 	return map[string]storedCase{
-		"PersistentVolume":         {"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}\n", map[string]string{"[ReadWriteOnce] → [Sometimes]": "spec.accessModes: Unsupported value"}},
-		"PersistentVolumeClaim":    {"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n", map[string]string{"{storage: 1Gi} → {}": "spec.resources[storage]: Required value"}},
 		"CustomResourceDefinition": {"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: as.example.org}\nspec:\n  group: example.org\n  names: {plural: as, kind: A}\n  scope: Namespaced\n  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}]\n", map[string]string{"plural: as → plural: bs": `metadata.name: Invalid value: "as.example.org": must be spec.names.plural+"."+spec.group`, "{type: object, x- → {type: any, x-": "Unsupported value", "storage: true → storage: false": "spec.versions: Invalid value"}},
 		"Ingress":                  {"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\nspec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}\n", map[string]string{"path: / → path: x": "spec.rules[0].http.paths[0].path: Invalid value"}},
 		"IngressClass":             {"apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: example.org/a}\n", map[string]string{"example.org/a → a": "spec.controller: Invalid value"}},
@@ -43,7 +41,6 @@ func storedCases() map[string]storedCase {
 		"ClusterRoleBinding":       {rbac + "kind: ClusterRoleBinding\nmetadata: {name: a}\n" + binding, noName},
 		"Role":                     {rbac + "kind: Role\nmetadata: {name: a}\n" + rules, map[string]string{"[get] → []": "rules[0].verbs: Required value"}},
 		"RoleBinding":              {rbac + "kind: RoleBinding\nmetadata: {name: a}\n" + binding, noName},
-		"StorageClass":             {"apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: a}\nprovisioner: example.org/a\nreclaimPolicy: Retain\n", map[string]string{"Retain → Sometimes": "reclaimPolicy: Unsupported value"}},
 	}
 }
 
@@ -120,7 +117,7 @@ func TestStoredKindsThatMustBeAllowed(t *testing.T) {
 		}
 	}
 	slices.Sort(asked)
-	want := []string{"Ingress", "NetworkPolicy", "PersistentVolumeClaim"}
+	want := []string{"Ingress", "NetworkPolicy"}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for: %v, want %v", asked, want)
 	}
@@ -198,7 +195,7 @@ func TestConfigAllowStored(t *testing.T) {
 	compare(t, problems, []string{"3: allowStored[0]: must be a string, not a number: put it in quotes"})
 	_, problems = api.DecodeConfig(".headway.yaml", []byte(configHead+`allowStored:
 - networkpolicy
-- PersistentVolumeClam
+- Ingres
 - hunter2 secret
 - Certificate.
 - TokenReview
@@ -207,7 +204,7 @@ func TestConfigAllowStored(t *testing.T) {
 `))
 	compare(t, problems, []string{
 		"4: allowStored[0]: is no kind of Kubernetes: did you mean NetworkPolicy?",
-		"5: allowStored[1]: is no kind of Kubernetes: did you mean PersistentVolumeClaim?",
+		"5: allowStored[1]: is no kind of Kubernetes: did you mean Ingress?",
 		"6: allowStored[2]: must be a kind such as NetworkPolicy",
 		"7: allowStored[3]: must be a kind such as NetworkPolicy",
 		"8: allowStored[4]: TokenReview cannot be kept: a question to the API",
@@ -252,7 +249,7 @@ func TestCompleteChange(t *testing.T) {
 			t.Errorf("%s: completing what has not changed changes it", kind)
 		}
 	}
-	claim := one(storedCases()["PersistentVolumeClaim"].text).(*corev1.PersistentVolumeClaim)
+	claim := one("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n").(*corev1.PersistentVolumeClaim)
 	claim.Status = corev1.PersistentVolumeClaimStatus{}
 	api.Complete(claim)
 	if claim.Status.Phase != corev1.ClaimPending {

@@ -2,11 +2,9 @@ package api
 
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,8 +39,6 @@ func storedKinds() []Kind {
 		noGrants = "it grants nothing: an administrator's certificate may do all, and nobody else anything"
 	)
 	return []Kind{
-		cluster(k("v1", "PersistentVolume", "persistentvolumes", &corev1.PersistentVolume{}, "no claim is bound to it", "")),
-		k("v1", "PersistentVolumeClaim", "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, "no volume is made for it", "data that is meant for it has no place"),
 		cluster(k("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", &apiextensionsv1.CustomResourceDefinition{}, "objects of the kind that it defines are not served, and a commit that has one is judged for it", "")),
 		actedOn(k("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}, "", "")),
 		k("networking.k8s.io/v1", "Ingress", "ingresses", &networkingv1.Ingress{}, "requests are not routed by their host and path", "nobody reaches what it opens (a Service of type LoadBalancer or NodePort is reached)"),
@@ -53,7 +49,6 @@ func storedKinds() []Kind {
 		k(rbac, "Role", "roles", &rbacv1.Role{}, noGrants, ""),
 		k(rbac, "RoleBinding", "rolebindings", &rbacv1.RoleBinding{}, noGrants, ""),
 		actedOn(cluster(k("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", &schedulingv1.PriorityClass{}, "", ""))),
-		cluster(k("storage.k8s.io/v1", "StorageClass", "storageclasses", &storagev1.StorageClass{}, "no volume is made by it, and a claim that wants one is judged for itself", "")),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -140,8 +141,13 @@ func Unsupported(obj Object) field.ErrorList {
 	}
 	var u unsupported
 	u.walk(ruleTrees()[k.Kind], nil, doc)
-	if q, ok := obj.(*corev1.ResourceQuota); ok {
-		u.errs = append(u.errs, uncounted(q)...)
+	switch o := obj.(type) {
+	case *corev1.ResourceQuota:
+		u.errs = append(u.errs, uncounted(o)...)
+	case *corev1.PersistentVolume:
+		u.errs = append(u.errs, unmounted(o)...)
+	case *storagev1.StorageClass:
+		u.errs = append(u.errs, unmade(o)...)
 	}
 	return u.errs
 }

@@ -31,11 +31,12 @@ func volumeRules() []FieldRule {
 		downward(sources+"downwardAPI."),
 		refused("pods get no API credentials", sources, "serviceAccountToken"),
 		refused("certificates are not handed to pods", sources, "clusterTrustBundle podCertificate"),
-		refused("claims are not bound", "volumes[].", "persistentVolumeClaim ephemeral"),
-		refused("storage drivers are not run", "volumes[].", "csi flexVolume"),
+		acted("volumes[].persistentVolumeClaim.", "claimName readOnly"),
+		claimTemplateRules("volumes[].ephemeral.volumeClaimTemplate"),
+		refused(noDrivers, "volumes[].", "csi flexVolume"),
 		refused("images are not mounted", "volumes[].", "image"),
 		refused("file systems of other machines are not mounted", "volumes[].", "nfs iscsi glusterfs rbd.monitors rbd.image rbd.fsType rbd.pool rbd.user rbd.keyring rbd.secretRef rbd.readOnly cephfs fc portworxVolume quobyte scaleIO.gateway scaleIO.system scaleIO.secretRef scaleIO.sslEnabled scaleIO.protectionDomain scaleIO.storagePool scaleIO.storageMode scaleIO.volumeName scaleIO.fsType scaleIO.readOnly storageos.volumeName storageos.volumeNamespace storageos.fsType storageos.readOnly storageos.secretRef flocker"),
-		refused("disks of clouds are not mounted", "volumes[].", "gcePersistentDisk awsElasticBlockStore azureDisk azureFile cinder vsphereVolume photonPersistentDisk"),
+		refused(noClouds, "volumes[].", "gcePersistentDisk awsElasticBlockStore azureDisk azureFile cinder vsphereVolume photonPersistentDisk"),
 		refused("repositories are not cloned into volumes", "volumes[].", "gitRepo"),
 	)
 }
@@ -46,6 +47,6 @@ func mountRules(prefix string) []FieldRule {
 		acted(prefix+"volumeMounts[].", "name mountPath readOnly subPath subPathExpr mountPropagation"),
 		only(prefix+"volumeMounts[].recursiveReadOnly", "what is mounted below a read-only volume keeps its own mode", "Disabled", "IfPossible"),
 		refused("mounts have no further options", prefix+"volumeMounts[].", "bindMountOptions"),
-		refused("block devices are not handed to containers", prefix, "volumeDevices"),
+		refused(noBlocks, prefix, "volumeDevices"),
 	)
 }

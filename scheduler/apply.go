@@ -59,8 +59,14 @@ func (s *scheduler) place(ctx context.Context, b *board, pods []*corev1.Pod, epo
 	}
 }
 
-// concerns says whether a decision changes the pod of a key.
+// concerns says whether a decision changes the pod of a key, or a claim or volume.
 func (d *decision) concerns(key store.Key) bool {
+	if slices.ContainsFunc(d.binds, func(p *promise) bool {
+		return store.KeyOf(p.claim) == key || store.KeyOf(p.volume.PersistentVolume) == key
+	}) ||
+		slices.ContainsFunc(d.held, func(c *corev1.PersistentVolumeClaim) bool { return store.KeyOf(c) == key }) {
+		return true
+	}
 	return slices.ContainsFunc(append(d.others(), d.pod), func(pod *corev1.Pod) bool { return store.KeyOf(pod) == key })
 }
 
@@ -85,7 +91,7 @@ func (s *scheduler) settle(ctx context.Context, decisions []decision, epoch uint
 	var again error
 	for _, d := range decisions {
 		key := store.KeyOf(d.pod)
-		if d.nominated != d.pod.Status.NominatedNodeName || len(d.victims)+len(d.displaced) > 0 {
+		if d.nominated != d.pod.Status.NominatedNodeName || len(d.victims)+len(d.displaced)+len(d.binds) > 0 {
 			s.after = revision
 		}
 		if d.node == nil {
@@ -109,7 +115,8 @@ func (s *scheduler) settle(ctx context.Context, decisions []decision, epoch uint
 func (s *scheduler) transaction(decisions []decision, events bool) store.Txn {
 	t := store.Txn{Fence: s.Fence()}
 	nodes := map[string]bool{}
-	note := func(pod *corev1.Pod, kind, reason, message string) {
+	held := map[store.Key]bool{}
+	note := func(pod api.Object, kind, reason, message string) {
 		if events {
 			t.Ops = append(t.Ops, s.events.Op(pod, kind, reason, message)...)
 		}
@@ -142,6 +149,23 @@ func (s *scheduler) transaction(decisions []decision, events bool) store.Txn {
 		if !nodes[d.node.Name] {
 			nodes[d.node.Name] = true
 			t.If = append(t.If, d.node)
+		}
+		for _, claim := range d.held { // it is not being deleted
+			if key := store.KeyOf(claim); !held[key] {
+				held[key] = true
+				t.If = append(t.If, claim)
+			}
+		}
+		for _, p := range d.binds {
+			volume := store.Op{Verb: store.Update, Object: p.volume.PersistentVolume}
+			if p.found == nil {
+				made := p.volume.DeepCopy()
+				store.Stamp(made, s.Now())
+				made.Generation = 0 // volumes have none
+				volume = store.Op{Verb: store.Create, Object: made}
+				note(p.claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume "+made.Name)
+			}
+			t.Ops = append(t.Ops, volume, store.Op{Verb: store.Update, Object: p.bound})
 		}
 		note(d.pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, d.node.Name))
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,7 @@ type board struct {
 	priorities map[int32]int             // placed pods by priority
 	nominated  map[types.UID]*record     // pods that wait for room made for them
 	budgets    []*budget
+	shelf      *shelf
 
 	journal []change
 	version uint64 // another one for every state of the nodes and pods
@@ -55,6 +57,8 @@ type record struct {
 	shape *shape
 	owner types.UID // of its controller; "" without one
 	slot  int       // where it is or is nominated to; nowhere otherwise
+
+	claims []store.Key // of its volumes
 }
 
 func (r *record) uid() types.UID { return r.pod.UID }
@@ -64,6 +68,7 @@ type change struct {
 	what    changeKind
 	r       *record
 	slot    int
+	claim   store.Key
 	version uint64 // before it
 }
 
@@ -74,17 +79,18 @@ const (
 	removed
 	nominated
 	dismissed
+	promised
 )
 
 func newBoard() *board {
 	return &board{slots: map[string]int{}, images: map[string]*imageState{}, had: map[int][]string{}, spaces: map[string]*space{}, kins: map[string]*kin{}, shapes: map[shapeKey]*shape{}, grounds: map[string]*ground{},
-		tallies: map[string]*tally{}, carried: map[string]*carried{}, owners: map[types.UID]map[int]int{}, priorities: map[int32]int{}, nominated: map[types.UID]*record{}}
+		tallies: map[string]*tally{}, carried: map[string]*carried{}, owners: map[types.UID]map[int]int{}, priorities: map[int32]int{}, nominated: map[types.UID]*record{}, shelf: newShelf()}
 }
 
 // record reads a pod, which is not placed by that.
 func (b *board) record(pod *corev1.Pod) *record {
 	k := b.kin(pod.Namespace, pod.Labels, pod.DeletionTimestamp != nil)
-	return &record{pod: pod, shape: b.shape(pod, k), owner: ownerOf(pod), slot: nowhere}
+	return &record{pod: pod, shape: b.shape(pod, k), owner: ownerOf(pod), slot: nowhere, claims: claimsOf(pod)}
 }
 
 func (b *board) shape(pod *corev1.Pod, k *kin) *shape {
@@ -311,13 +317,15 @@ func (b *board) undo(mark int) {
 			b.dismiss(c.r.uid())
 		case dismissed:
 			b.nominate(c.r, c.slot)
+		case promised:
+			b.shelf.unpromise(c.claim)
 		}
 		b.version, b.journal = b.journal[n].version, b.journal[:n]
 	}
 }
 
 func (b *board) log(what changeKind, r *record, slot int) {
-	b.journal = append(b.journal, change{what, r, slot, b.version})
+	b.journal = append(b.journal, change{what: what, r: r, slot: slot, version: b.version})
 }
 
 func (b *board) changed() {
@@ -366,6 +374,9 @@ func (b *board) shift(r *record, slot, by int) {
 		}
 	}
 	tick(b.priorities, r.shape.priority, by)
+	for _, key := range r.claims {
+		tick(b.shelf.users, key, by)
+	}
 }
 
 func tick[K comparable](counts map[K]int, key K, by int) {

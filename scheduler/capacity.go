@@ -93,6 +93,7 @@ func fit(b *board, alive bool, a Ask) Answer {
 func place(b *board, pod *corev1.Pod) (why string) {
 	defer b.keep()
 	r := b.record(pod)
+	r.claims = nil // whether it finds its claims and volumes is not a matter of room
 	for {
 		d := b.decide(r)
 		if d.node != nil {

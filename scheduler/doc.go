@@ -1,7 +1,7 @@
 // Package scheduler decides on which node a pod runs, and binds it there.
 //
-// It reads Pods, Nodes and the nodes' leases, Namespaces for their labels, and
-// PodDisruptionBudgets. It alone writes a pod's spec.nodeName, for pods that have
+// It reads Pods, Nodes and the nodes' leases, Namespaces for their labels,
+// PodDisruptionBudgets, and PersistentVolumes, their claims and StorageClasses. It alone writes a pod's spec.nodeName, for pods that have
 // none, status.nominatedNodeName and the condition PodScheduled in a pod's status;
 // in pods that it preempts the condition DisruptionTarget, and it deletes them; and
 // the Events Scheduled, FailedScheduling and Preempted.
@@ -25,6 +25,12 @@
 // about. The view (view.go) changes the board only where something happened. A plan
 // (plan.go, filter.go, score.go, preempt.go) tries its placements on the board and
 // takes them back; what they have become shows when the transaction is done.
+//
+// A claim of a WaitForFirstConsumer class gets its volume with its first pod: a declared
+// one that can be reached from the node, or one that is made there (claims.go, shelf.go).
+// The pod's place, the claim and the volume are written in one transaction, so that there
+// is no volume without its claim and no claim that is bound halfway; a claim that is bound
+// already is a condition of it, so no pod is placed whose claim is being deleted.
 //
 // Pods that wait are placed in batches, the highest priority first, one transaction
 // for up to 50 of them. A pod that fits nowhere is looked at again when a node

@@ -17,8 +17,11 @@ const (
 	unschedulable
 	tainted
 	unlike
+	elsewhere
+	noVolume
 	portTaken
 	noRoom
+	exclusive
 	noDomain
 	skewed
 	needsMissing
@@ -40,6 +43,9 @@ func (r reason) String() string {
 		unschedulable: "node(s) were unschedulable",
 		tainted:       "node(s) had untolerated taint(s)",
 		unlike:        "node(s) didn't match Pod's node affinity/selector",
+		elsewhere:     "node(s) didn't match PersistentVolume's node affinity",
+		noVolume:      "node(s) didn't find available persistent volumes to bind",
+		exclusive:     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
 		portTaken:     "node(s) didn't have free ports for the requested pod ports",
 		noRoom:        "node(s) had too little room",
 		noDomain:      "node(s) didn't match pod topology spread constraints (missing required label)",
@@ -54,7 +60,7 @@ func (r reason) String() string {
 // yields says whether the reason may go with other pods.
 func (r reason) yields() bool {
 	switch r {
-	case portTaken, noRoom, skewed, avoided, repelled:
+	case portTaken, noRoom, exclusive, skewed, avoided, repelled:
 		return true
 	}
 	return false
@@ -146,11 +152,15 @@ type trial struct {
 	needs      []*tally
 	avoids     []*tally
 	likes      []*tally // for s.likes
+	wants      *wants   // nil without claims
 }
 
 func (b *board) trial(r *record) *trial {
 	s := r.shape
 	t := &trial{b: b, r: r, s: s, ground: b.ground(s)}
+	if len(r.claims) > 0 {
+		t.wants = b.wants(r)
+	}
 	matching := func(one *term) *tally { return b.tally(one.key, byKey(one.topology), one.selects) }
 	spreading := func(constraints []*spread) (out []*tally) {
 		for _, c := range constraints {
@@ -216,11 +226,19 @@ func (t *trial) why(slot int) reason {
 		return why
 	}
 	n := t.b.spots[slot]
+	if t.wants != nil {
+		if why := t.reach(slot); why != fits {
+			return why
+		}
+	}
 	if len(t.s.demand.ports) > 0 && !portsFree(t.s.demand.ports, n) {
 		return portTaken
 	}
 	if !n.hasRoom(&t.s.demand, 0, &amounts{}) {
 		return noRoom
+	}
+	if t.wants != nil && t.exclusive() {
+		return exclusive
 	}
 	for i, c := range t.s.hard {
 		if why := c.allows(t.hard[i], slot, n); why != fits {
@@ -317,7 +335,7 @@ func (t *trial) reserved(slot int) (pods int64, back amounts) {
 func (t *trial) imagine(slot int) {
 	for _, o := range t.b.spots[slot].nominated {
 		if o.shape.priority >= t.s.priority {
-			t.b.add(&record{pod: o.pod, shape: o.shape, owner: o.owner}, slot)
+			t.b.add(&record{pod: o.pod, shape: o.shape, owner: o.owner, claims: o.claims}, slot)
 		}
 	}
 }

@@ -24,10 +24,21 @@ type decision struct {
 	nominated string        // the node that is being emptied for it; "" for none
 	victims   []*corev1.Pod // are deleted for it
 	displaced []*corev1.Pod // were nominated to that node and are of lower priority
+
+	binds []*promise                      // claims that are bound with the pod
+	held  []*corev1.PersistentVolumeClaim // that it has already
 }
 
 // ops is how many operations a decision takes, its events included.
-func (d *decision) ops() int { return 2 + 2*len(d.victims) + len(d.displaced) }
+func (d *decision) ops() int { return 2 + 2*len(d.victims) + len(d.displaced) + 3*len(d.binds) }
+
+// bytes is about how much of a transaction the claims and volumes of a decision take.
+func (d *decision) bytes() (n int) {
+	for _, p := range d.binds {
+		n += p.bound.Size() + p.volume.Size()
+	}
+	return n
+}
 
 // others are the pods that a decision changes beside its own.
 func (d *decision) others() []*corev1.Pod { return slices.Concat(d.victims, d.displaced) }
@@ -36,6 +47,9 @@ func (d *decision) others() []*corev1.Pod { return slices.Concat(d.victims, d.di
 type hopes struct {
 	room bool // a pod that leaves
 	near bool // a pod that comes, or changes its labels
+
+	claims  []store.Key // a change of these
+	volumes bool        // a change of volumes and classes
 }
 
 // plan places pods, in order, each one seeing those before it, until a transaction
@@ -53,14 +67,15 @@ func plan(b *board, pods []*corev1.Pod, own ...string) []decision {
 	}
 	p := planner{b: b, failed: map[*shape]decision{}, touched: map[types.UID]bool{}}
 	var out []decision
-	ops := 0
+	ops, bytes, conditions := 0, 0, 0
 	for _, pod := range pods {
 		if p.touched[pod.UID] {
 			break
 		}
 		mark := b.mark()
 		d := p.decide(pod)
-		if ops += d.ops(); len(out) > 0 && (ops > store.BulkObjects || slices.ContainsFunc(d.others(), p.isTouched)) {
+		ops, bytes, conditions = ops+d.ops(), bytes+d.bytes(), conditions+1+len(d.held)
+		if len(out) > 0 && (ops > store.BulkObjects || ops+conditions > store.MaxOps-1 || bytes > store.BulkBytes/4 || slices.ContainsFunc(d.others(), p.isTouched)) {
 			b.undo(mark)
 			break
 		}
@@ -91,7 +106,7 @@ func (p *planner) decide(pod *corev1.Pod) decision {
 		clear(p.failed)
 		p.version = p.b.version
 	}
-	alike := pod.Status.NominatedNodeName == "" // as far as shapes go
+	alike := pod.Status.NominatedNodeName == "" && len(r.claims) == 0 // as far as shapes go
 	if d, known := p.failed[r.shape]; known && alike {
 		d.pod = pod
 		return d
@@ -108,14 +123,35 @@ func (b *board) decide(r *record) decision {
 	d := decision{pod: r.pod, weights: r.shape.weights()}
 	b.dismiss(r.uid())
 	t := b.trial(r)
+	if t.wants != nil && t.wants.blocked != "" {
+		return d.blocked(len(b.slots), r, t.wants.blocked)
+	}
 	n, s, why := t.choose()
+	if n != nil && t.wants != nil {
+		mark := b.mark()
+		if err := t.bindClaims(&d, n.node); err != nil {
+			b.undo(mark)
+			d.binds, d.held = nil, nil
+			return d.blocked(len(b.slots), r, err.Error())
+		}
+	}
 	if n != nil {
 		d.node, d.score = n.node, s
 		b.add(r, b.slots[n.node.Name])
 		return d
 	}
 	d.message, d.hopes = explain(len(b.slots), why.words()), why.hopes(r.shape)
+	if t.wants != nil {
+		d.hopes.claims, d.hopes.volumes = r.claims, true
+	}
 	t.preempt(&d)
+	return d
+}
+
+// blocked is the decision to wait for claims and volumes alone.
+func (d decision) blocked(nodes int, r *record, why string) decision {
+	d.message = fmt.Sprintf("0/%d nodes are available: %s.", nodes, why)
+	d.hopes = hopes{claims: r.claims, volumes: true}
 	return d
 }
 

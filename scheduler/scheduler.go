@@ -75,6 +75,9 @@ func newLoop(cfg Config, batch int) *reconcile.Loop {
 			{Resource: api.Leases(), Keys: s.ofLease},
 			{Resource: api.Namespaces(), Keys: s.ofNamespace},
 			{Resource: api.PodDisruptionBudgets(), Keys: s.ofBudget},
+			{Resource: api.PersistentVolumeClaims(), Keys: s.ofClaim},
+			{Resource: api.PersistentVolumes(), Keys: s.ofVolume},
+			{Resource: api.StorageClasses(), Keys: s.ofVolume},
 		},
 	})
 }
@@ -184,7 +187,8 @@ func matters(was, is *corev1.Node) bool {
 	return ready(was) != ready(is) || was.Spec.Unschedulable != is.Spec.Unschedulable ||
 		!equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) ||
 		!equality.Semantic.DeepEqual(was.Labels, is.Labels) ||
-		!equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable)
+		!equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable) ||
+		was.Annotations[api.VolumesDirAnnotation] != is.Annotations[api.VolumesDirAnnotation]
 }
 
 func (s *scheduler) ofLease(e store.Event) []reconcile.Key {
@@ -205,6 +209,28 @@ func (s *scheduler) ofNamespace(e store.Event) []reconcile.Key {
 	}
 	s.view.soil(func(d *dirt) { d.spaces[e.Key.Name] = true })
 	return s.wake(func(w wait) bool { return w.near })
+}
+
+// ofClaim wakes the pods that wait for a claim.
+func (s *scheduler) ofClaim(e store.Event) []reconcile.Key {
+	s.view.soil(func(d *dirt) { d.shelf[e.Key] = true })
+	if e.Object == nil {
+		return nil
+	}
+	return s.wake(func(w wait) bool { return slices.Contains(w.claims, e.Key) })
+}
+
+// ofVolume wakes the pods that wait for a volume, or for the class that makes one.
+func (s *scheduler) ofVolume(e store.Event) []reconcile.Key {
+	s.view.soil(func(d *dirt) { d.shelf[e.Key] = true })
+	if e.Object == nil {
+		return nil
+	}
+	if v, ok := e.Object.(*corev1.PersistentVolume); ok && v.Spec.ClaimRef != nil { // nobody else's
+		key := claimKey(v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
+		return s.wake(func(w wait) bool { return slices.Contains(w.claims, key) })
+	}
+	return s.wake(func(w wait) bool { return w.volumes })
 }
 
 func (s *scheduler) ofBudget(store.Event) []reconcile.Key {

@@ -110,6 +110,8 @@ func aNode(t testing.TB, n *corev1.Node, args []string) *corev1.Node {
 			n.Spec.Unschedulable = true
 		case arg == "notready":
 			status = corev1.ConditionFalse
+		case arg == "volumes":
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, api.VolumesDirAnnotation, "/volumes")
 		case arg == "nolease":
 		default:
 			t.Fatalf("unknown argument %q", arg)

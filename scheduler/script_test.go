@@ -22,7 +22,8 @@ import (
 // TestScripts runs testdata/*.txt. A script begins with a sentence that names the
 // documented rule. Then come blocks of commands, "----", and what came of them: each
 // pod that has a new place ("a: n1"), a new reason to wait, room that is being made
-// for it ("a: for n1: why it waits"), or that was sent away ("b: preempted").
+// for it ("a: for n1: why it waits"), or that was sent away ("b: preempted"), and each
+// claim that has got a volume ("claim c: v").
 //
 //	node NAME [cpu=4] [memory=8Gi] [pods=110] [gpu=1] [label:KEY=VALUE] [taint=KEY=VALUE:EFFECT] [image=NAME@SIZE] [unschedulable] [notready] [nolease]
 //	edit NODE [as node] | lease NODE | remove NODE
@@ -31,6 +32,10 @@ import (
 //	    [field=NAME] [prefer=KEY in A,B] [tolerate=KEY=VALUE:EFFECT] [on=NODE] [gate=NAME] [priority=N] [never] [started=N]
 //	    [near=TERM] [apart=TERM] [likes=WEIGHT/TERM] [dislikes=WEIGHT/TERM]    TERM: TOPOLOGY:KEY=VALUE[;ns=A,B][;spaces=KEY=VALUE|*][;match=KEY][;mismatch=KEY]
 //	    [spread=MAXSKEW/TOPOLOGY:KEY=VALUE[;soft][;min=N][;affinity=Ignore][;taints=Honor][;match=KEY]]
+//	    [claim=NAME] [ephemeral=VOLUME]
+//	class NAME [provisioner=NAME] [immediate] [only=KEY in A,B]
+//	volume NAME SIZE [class=NAME] [node=NAME] [for=CLAIM] | claim NAME SIZE [class=NAME] [mode=ReadWriteOncePod] [volume=NAME] [bound] [owner=POD] [lost]
+//	stop-claim NAME | drop-claim NAME | drop-volume NAME
 //	end POD | delete POD | stop POD | relabel POD KEY=VALUE | ungate POD
 //
 // Words with spaces use "+" for them. "stop" marks a pod as being deleted, "delete"
@@ -95,6 +100,7 @@ func (w *world) news(said map[string]string) string {
 			fmt.Fprintf(&out, "%s: %s\n", pod.Name, where)
 		}
 	}
+	w.claimNews(said, &out)
 	return out.String()
 }
 
@@ -116,6 +122,8 @@ func (w *world) command(line string) {
 		w.commit(store.Delete, w.node(name))
 	case "namespace":
 		w.namespace(name, args)
+	case "class", "volume", "claim", "stop-claim", "drop-claim", "drop-volume":
+		w.storage(verb, name, args)
 	case "budget":
 		w.commit(store.Create, aBudget(w.t, name, args))
 	case "pod":
@@ -312,6 +320,10 @@ func aPod(t testing.TB, name string, now time.Time, args []string) *corev1.Pod {
 			pod.Spec.NodeName = value
 		case key == "scheduler":
 			pod.Spec.SchedulerName = value
+		case key == "claim":
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v-" + value, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: value}}})
+		case key == "ephemeral":
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: value, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}}}})
 		case key == "gate":
 			pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: value})
 		case key == "priority":

@@ -9,7 +9,9 @@ import (
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -41,10 +43,11 @@ type dirt struct {
 	nodes     map[string]bool
 	spaces    map[string]bool
 	nominated map[store.Key]bool // pods that are or were nominated to a node
+	shelf     map[store.Key]bool // claims, volumes and classes
 }
 
 func newDirt() dirt {
-	return dirt{nodes: map[string]bool{}, spaces: map[string]bool{}, nominated: map[store.Key]bool{}}
+	return dirt{nodes: map[string]bool{}, spaces: map[string]bool{}, nominated: map[store.Key]bool{}, shelf: map[store.Key]bool{}}
 }
 
 func newView(r store.Reader) *view {
@@ -111,6 +114,9 @@ func (v *view) look() *board {
 			v.sync(name, held[name])
 		}
 	}
+	for key := range d.shelf {
+		v.restock(key)
+	}
 	for key := range d.nominated {
 		v.nominate(key)
 	}
@@ -140,10 +146,32 @@ func (v *view) everything(d *dirt) {
 	for key := range v.hopes {
 		d.nominated[key] = true
 	}
+	v.board.shelf.each(func(key store.Key) { d.shelf[key] = true })
+	for _, gr := range []schema.GroupResource{api.PersistentVolumeClaims(), api.PersistentVolumes(), api.StorageClasses()} {
+		for _, obj := range v.store.List(gr, "") {
+			d.shelf[store.KeyOf(obj)] = true
+		}
+	}
 	for _, obj := range v.store.List(api.Pods(), "") {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" {
 			d.nominated[store.KeyOf(pod)] = true
 		}
+	}
+}
+
+// restock brings a claim, a volume or a class up to date.
+func (v *view) restock(key store.Key) {
+	obj, s := v.store.Get(key), v.board.shelf
+	switch key.GroupResource {
+	case api.PersistentVolumeClaims():
+		claim, _ := obj.(*corev1.PersistentVolumeClaim)
+		s.setClaim(key, claim)
+	case api.PersistentVolumes():
+		volume, _ := obj.(*corev1.PersistentVolume)
+		s.setVolume(key.Name, volume)
+	case api.StorageClasses():
+		class, _ := obj.(*storagev1.StorageClass)
+		s.setClass(key.Name, class)
 	}
 }
 

@@ -75,6 +75,9 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 	if kind.GroupResource() == api.Pods() || kind.GroupResource() == api.PriorityClasses() {
 		facts.PriorityClasses = g.store.List(api.PriorityClasses(), "")
 	}
+	if kind.GroupResource() == api.PersistentVolumeClaims() {
+		facts.StorageClasses = g.store.List(api.StorageClasses(), "")
+	}
 	admitted, err := admission.Admit(r, facts)
 	if err == nil && r.Verb != admission.Delete {
 		admitted, err = g.bounded(admitted, r, a.IsDryRun())

@@ -29,11 +29,14 @@ import (
 	eventstorage "k8s.io/kubernetes/pkg/registry/core/event/storage"
 	namespacestorage "k8s.io/kubernetes/pkg/registry/core/namespace/storage"
 	nodestorage "k8s.io/kubernetes/pkg/registry/core/node/storage"
+	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
+	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
 	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	replicationcontrollerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	secretstorage "k8s.io/kubernetes/pkg/registry/core/secret/storage"
 	serviceaccountstorage "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	endpointslicestorage "k8s.io/kubernetes/pkg/registry/discovery/endpointslice/storage"
+	storageclassstorage "k8s.io/kubernetes/pkg/registry/storage/storageclass/storage"
 )
 
 // eventLife is how long Events that clients write are kept, in seconds.
@@ -70,6 +73,10 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 	if err != nil {
 		return fmt.Errorf("endpointslices: %w", err)
 	}
+	classes, err := storageclassstorage.NewREST(options)
+	if err != nil {
+		return fmt.Errorf("storageclasses: %w", err)
+	}
 	parameters := runtime.NewParameterCodec(scheme)
 	group := func(name string, r resources) *genericserver.APIGroupInfo {
 		info := genericserver.NewDefaultAPIGroupInfo(name, scheme, parameters, codecs)
@@ -97,6 +104,7 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 		group("batch", batch),
 		group("coordination.k8s.io", resources{"leases": leases}),
 		group("discovery.k8s.io", resources{api.EndpointSlices().Resource: endpointSlices}),
+		group(api.StorageClasses().Group, resources{api.StorageClasses().Resource: classes}),
 		group("events.k8s.io", resources{"events": events}),
 		group("authentication.k8s.io", resources{"selfsubjectreviews": selfsubjectreview.NewREST()}),
 		group("authorization.k8s.io", resources{
@@ -146,31 +154,43 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
+	volumes, volumeStatus, err := volumestorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("persistentvolumes: %w", err)
+	}
+	claims, claimStatus, err := claimstorage.NewREST(options)
+	if err != nil {
+		return nil, fmt.Errorf("persistentvolumeclaims: %w", err)
+	}
 	into := ways{server: s, store: pods.Pod.Store, scheme: scheme}
 	return resources{
-		api.Namespaces().Resource:       namespaces,
-		"namespaces/status":             namespaceStatus,
-		"namespaces/finalize":           namespaceFinalize,
-		api.Nodes().Resource:            nodes.Node,
-		"nodes/status":                  nodes.Status,
-		api.Pods().Resource:             pods.Pod,
-		"pods/status":                   pods.Status,
-		"pods/eviction":                 pods.Eviction,
-		"pods/log":                      &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
-		"pods/exec":                     podExec{into},
-		"pods/attach":                   refusedAttach(),
-		"pods/portforward":              podPortForward{into},
-		"pods/proxy":                    podProxy{into},
-		api.ConfigMaps().Resource:       configMaps,
-		api.Secrets().Resource:          secrets,
-		api.ServiceAccounts().Resource:  accounts,
-		api.Services().Resource:         services,
-		"services/status":               serviceStatus,
-		"services/proxy":                serviceProxy{into},
-		api.Endpoints().Resource:        endpoints,
-		"replicationcontrollers":        controllers.Controller,
-		"replicationcontrollers/status": controllers.Status,
-		"replicationcontrollers/scale":  controllers.Scale,
+		api.Namespaces().Resource:             namespaces,
+		"namespaces/status":                   namespaceStatus,
+		"namespaces/finalize":                 namespaceFinalize,
+		api.Nodes().Resource:                  nodes.Node,
+		"nodes/status":                        nodes.Status,
+		api.Pods().Resource:                   pods.Pod,
+		"pods/status":                         pods.Status,
+		"pods/eviction":                       pods.Eviction,
+		"pods/log":                            &podLog{store: pods.Pod.Store, scheme: scheme, logs: s.cfg.Logs},
+		"pods/exec":                           podExec{into},
+		"pods/attach":                         refusedAttach(),
+		"pods/portforward":                    podPortForward{into},
+		"pods/proxy":                          podProxy{into},
+		api.ConfigMaps().Resource:             configMaps,
+		api.Secrets().Resource:                secrets,
+		api.ServiceAccounts().Resource:        accounts,
+		api.Services().Resource:               services,
+		"services/status":                     serviceStatus,
+		"services/proxy":                      serviceProxy{into},
+		api.Endpoints().Resource:              endpoints,
+		api.PersistentVolumes().Resource:      volumes,
+		"persistentvolumes/status":            volumeStatus,
+		api.PersistentVolumeClaims().Resource: claims,
+		"persistentvolumeclaims/status":       claimStatus,
+		"replicationcontrollers":              controllers.Controller,
+		"replicationcontrollers/status":       controllers.Status,
+		"replicationcontrollers/scale":        controllers.Scale,
 	}, nil
 }
 

@@ -20,8 +20,6 @@ import (
 	storageinstall "k8s.io/kubernetes/pkg/apis/storage/install"
 	autoscalerstorage "k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler/storage"
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
-	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
-	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
 	resourcequotastorage "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
 	ingressstorage "k8s.io/kubernetes/pkg/registry/networking/ingress/storage"
 	ingressclassstorage "k8s.io/kubernetes/pkg/registry/networking/ingressclass/storage"
@@ -32,7 +30,6 @@ import (
 	rolestorage "k8s.io/kubernetes/pkg/registry/rbac/role/storage"
 	rolebindingstorage "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/storage"
 	priorityclassstorage "k8s.io/kubernetes/pkg/registry/scheduling/priorityclass/storage"
-	storageclassstorage "k8s.io/kubernetes/pkg/registry/storage/storageclass/storage"
 )
 
 // installStored adds the groups of the stored kinds.
@@ -69,10 +66,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	}
 	limits, err := limitrangestorage.NewREST(options)
 	must("limitranges", err)
-	volumes, volumeStatus, err := volumestorage.NewREST(options)
-	must("persistentvolumes", err)
-	claims, claimStatus, err := claimstorage.NewREST(options)
-	must("persistentvolumeclaims", err)
 	quotas, quotaStatus, err := resourcequotastorage.NewREST(options)
 	must("resourcequotas", err)
 	definitions, err := customresourcedefinition.NewREST(scheme, options)
@@ -97,16 +90,12 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 	must("rolebindings", err)
 	priorities, err := priorityclassstorage.NewREST(options)
 	must("priorityclasses", err)
-	classes, err := storageclassstorage.NewREST(options)
-	must("storageclasses", err)
 	if wrong != nil {
 		return nil, wrong
 	}
 	return map[string]resources{
 		"": {
-			"limitranges":       limits,
-			"persistentvolumes": volumes, "persistentvolumes/status": volumeStatus,
-			"persistentvolumeclaims": claims, "persistentvolumeclaims/status": claimStatus,
+			"limitranges":    limits,
 			"resourcequotas": quotas, "resourcequotas/status": quotaStatus,
 		},
 		"apiextensions.k8s.io": {"customresourcedefinitions": definitionStorage{definitions.Store}},
@@ -121,7 +110,6 @@ func storedResources(options generic.RESTOptionsGetter, scheme *runtime.Scheme) 
 			"roles": roles, "rolebindings": roleBindings,
 		},
 		"scheduling.k8s.io": {"priorityclasses": priorities},
-		"storage.k8s.io":    {"storageclasses": classes},
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"headway.dev/headway/api"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // bounds is what Options.Bounds and what this process has written of quotas are.
@@ -71,7 +72,7 @@ func (s *Store) commitBounded(ctx context.Context, t Txn, namespaces []string) (
 	case <-ctx.Done():
 		return 0, fmt.Errorf("commit: %w", ctx.Err())
 	}
-	limited, err := s.withinRanges(t, namespaces)
+	limited, err := s.withinRanges(ctx, t, namespaces)
 	if err != nil {
 		return 0, err
 	}
@@ -105,9 +106,10 @@ func (s *Store) commitBounded(ctx context.Context, t Txn, namespaces []string) (
 	return 0, fmt.Errorf("commit: others used up the quotas first, %d times: %w", maxLost, ErrUnavailable)
 }
 
-// withinRanges is t with its new objects, and the claims that change, completed and
-// judged by the LimitRanges.
-func (s *Store) withinRanges(t Txn, namespaces []string) (Txn, error) {
+// withinRanges is t with its new objects, and the claims that ask for another size,
+// completed and judged by the LimitRanges. What a claim had before a LimitRange came
+// does not keep it from being bound.
+func (s *Store) withinRanges(ctx context.Context, t Txn, namespaces []string) (Txn, error) {
 	ranges := map[string][]*corev1.LimitRange{}
 	for _, ns := range namespaces {
 		for _, obj := range s.List(api.LimitRanges(), ns) {
@@ -118,6 +120,15 @@ func (s *Store) withinRanges(t Txn, namespaces []string) (Txn, error) {
 	out.Ops = slices.Clone(t.Ops)
 	for i, op := range out.Ops {
 		if r := ranges[op.Object.GetNamespace()]; len(r) > 0 && charges(op) {
+			if claim, ok := op.Object.(*corev1.PersistentVolumeClaim); ok && op.Verb == Update {
+				was, err := s.asRead(ctx, claim)
+				if err != nil {
+					return Txn{}, err
+				}
+				if old, ok := was.(*corev1.PersistentVolumeClaim); ok && equality.Semantic.DeepEqual(old.Spec.Resources, claim.Spec.Resources) {
+					continue
+				}
+			}
 			obj, err := s.bounds.Limit(op.Object, r)
 			if err != nil {
 				return Txn{}, err

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
@@ -29,6 +30,11 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 			v.along[g.key] = gone[i].along
 		}
 	}
+	for _, step := range v.steps {
+		if i := slices.IndexFunc(gone, func(g deletion) bool { return g.key == step.Key && g.data }); i >= 0 {
+			gone[i].along = ownedClaims(step.Live, s.cfg.Store)
+		}
+	}
 	c := &scene{desired: d, changed: o.Desired, live: s.cfg.Store, steps: v.steps, gone: map[store.Key]api.Provenance{}, first: src.Status.Applied == "", autoscaled: o.Autoscaled}
 	for _, g := range gone {
 		c.gone[g.key] = g.from
@@ -42,6 +48,7 @@ func (s *Syncer) beyond(ctx context.Context, src *api.Source, o Observed, a aske
 		checkExternalNames(c.changed, f)
 		checkReserved(c, f)
 		checkMarkers(c, f)
+		checkVolumes(c, f)
 		if err := checkSecurity(c, f); err != nil {
 			return err
 		}

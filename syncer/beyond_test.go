@@ -194,7 +194,7 @@ func TestEveryRule(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metaOf("default", "p", nil)}
 			pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 			refs := references(pod)
-			if _, known := api.ResourceKind(claims()); known != (len(refs) == 1) {
+			if _, known := api.ResourceKind(api.PersistentVolumeClaims()); known != (len(refs) == 1) {
 				t.Errorf("claims known: %v, references %+v", known, refs)
 			}
 			f.add(ruleClaim, api.Problem{Path: "p.yaml", Reason: "claim"})

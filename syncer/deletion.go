@@ -15,7 +15,8 @@ type deletion struct {
 	key   store.Key
 	from  api.Provenance
 	new   bool     // the applied commit does not declare it: another that came no further made it
-	along []string // titles of what goes with a Namespace and stands in no manifest of the source
+	data  bool     // claims go with it, and the data in them
+	along []string // titles of what goes with it, as with a Namespace, and stands in no manifest of the source
 }
 
 func (d deletion) String() string {
@@ -30,10 +31,11 @@ func (d deletion) String() string {
 func deletions(steps []Step) []deletion {
 	var out []deletion
 	for _, s := range steps {
-		if s.Verb != Delete || s.Manifest != nil && !precious(s.Key) || s.Key.GroupResource == api.Sources() {
+		data := takesClaims(s.Live)
+		if s.Verb != Delete || s.Manifest != nil && !precious(s.Key) && !data || s.Key.GroupResource == api.Sources() {
 			continue
 		}
-		d := deletion{key: s.Key}
+		d := deletion{key: s.Key, data: data}
 		if s.Live != nil {
 			d.from, _ = api.ProvenanceOf(s.Live)
 		}
@@ -55,7 +57,7 @@ func judgeDeletions(l api.DeletionLimit, commit string, declared int, gone []del
 	for _, d := range gone {
 		switch {
 		case a.deletes(d.key):
-		case precious(d.key):
+		case precious(d.key) || d.data:
 			kept = append(kept, d)
 		case !d.new:
 			counted = append(counted, d)

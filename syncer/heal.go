@@ -86,7 +86,8 @@ func (s *Syncer) healKeys(ctx context.Context, src *api.Source, keys []store.Key
 	}
 	o.Author = s.author.name
 	var err error
-	o.Spaces, o.Classes = s.spaces(o.Desired), priorityClasses(s.cfg.Store, o.Desired)
+	o.Spaces, o.Classes = s.spaces(o.Desired), thereWillBe(api.PriorityClasses(), s.cfg.Store, o.Desired)
+	o.Storage = thereWillBe(api.StorageClasses(), s.cfg.Store, o.Desired)
 	if len(o.Desired) > len(o.Live) { // one of them is made again
 		if o.Origins, err = s.cfg.Commits.Origins(ctx, "", o.Commit); err != nil {
 			return err

@@ -55,6 +55,10 @@ func Health(obj api.Object, r store.Reader) (State, string) {
 		return podHealth(o)
 	case *corev1.Service:
 		return serviceHealth(o)
+	case *corev1.PersistentVolumeClaim:
+		return claimHealth(o, r)
+	case *corev1.PersistentVolume:
+		return volumeHealth(o)
 	}
 	if storedOnly(store.KeyOf(obj)) {
 		return Healthy, "stored, not enforced by this version"

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // observe reads what a plan for a commit is made from, but for what the plan
@@ -42,7 +43,8 @@ func (s *Syncer) observe(ctx context.Context, src *api.Source, d *desired, commi
 		}
 	}
 	slices.SortFunc(o.Desired, func(a, b *api.Manifest) int { return compareKeys(keyOf(a), keyOf(b)) })
-	o.Spaces, o.Classes, o.Autoscaled = s.spaces(o.Desired), priorityClasses(s.cfg.Store, o.Desired), s.autoscaled(d)
+	o.Spaces, o.Classes, o.Autoscaled = s.spaces(o.Desired), thereWillBe(api.PriorityClasses(), s.cfg.Store, o.Desired), s.autoscaled(d)
+	o.Storage = thereWillBe(api.StorageClasses(), s.cfg.Store, o.Desired)
 	o.Base, err = s.bases(ctx, src, o, commits)
 	return o, err
 }
@@ -96,17 +98,17 @@ func (s *Syncer) spaces(manifests []*api.Manifest) map[string]*corev1.Namespace 
 	return out
 }
 
-// priorityClasses are those that there will be: the ones that manifests declare, and
-// the live ones that they do not.
-func priorityClasses(r store.Reader, manifests []*api.Manifest) (out []api.Object) {
+// thereWillBe are the objects of a resource without namespaces that there will be: the
+// ones that manifests declare, and the live ones that they do not.
+func thereWillBe(gr schema.GroupResource, r store.Reader, manifests []*api.Manifest) (out []api.Object) {
 	declared := map[string]bool{}
 	for _, m := range manifests {
-		if m.Kind.GroupResource() == api.PriorityClasses() {
+		if m.Kind.GroupResource() == gr {
 			declared[m.Object.GetName()] = true
 			out = append(out, m.Object)
 		}
 	}
-	for _, obj := range r.List(api.PriorityClasses(), "") {
+	for _, obj := range r.List(gr, "") {
 		if !declared[obj.GetName()] {
 			out = append(out, obj)
 		}

@@ -52,6 +52,7 @@ type Observed struct {
 	Origins map[string]Origin             // by path: the commit that last changed the file, where it is not Commit
 	Spaces  map[string]*corev1.Namespace  // live namespaces
 	Classes []api.Object                  // PriorityClasses, those that the commit declares before the live ones
+	Storage []api.Object                  // StorageClasses, likewise
 	Done    map[store.Key]*api.DoneRecord // by the key of the Job
 	Ended   map[store.Key]*batchv1.Job    // Jobs that are gone and had finished
 	Told    map[store.Key]*api.DoneRecord // what receipts say of Jobs that have no record here (DoneFromReceipt)
@@ -195,7 +196,7 @@ func (p *planner) create(m *api.Manifest, key store.Key, reason string) {
 	prepare(obj)
 	// Pod Security goes by the labels that the commit declares: checkSecurity judges it.
 	unlabelled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}}
-	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: unlabelled, PriorityClasses: p.Classes})
+	obj, err := admission.Admit(admission.Request{Verb: admission.Create, Object: obj}, admission.Facts{Namespace: unlabelled, PriorityClasses: p.Classes, StorageClasses: p.Storage})
 	if err != nil {
 		p.problems = append(p.problems, problem(m, "", err.Error()))
 		return
@@ -241,7 +242,7 @@ func (p *planner) update(m *api.Manifest, key store.Key, live api.Object) {
 	if !same {
 		api.SetProvenance(out, p.provenance(m))
 	}
-	if wrong := append(checkUpdate(m, out, live), keepsHeadless(base, m, live)...); len(wrong) > 0 {
+	if wrong := slices.Concat(checkUpdate(m, out, live), keepsHeadless(base, m, live), resizes(m, out, live, p.Storage)); len(wrong) > 0 {
 		if key.GroupResource == api.Jobs() {
 			p.replace(m, key, live, "its template changed, which a Job cannot take in place: it runs again")
 			return
@@ -251,7 +252,7 @@ func (p *planner) update(m *api.Manifest, key store.Key, live api.Object) {
 			return
 		}
 		if !same {
-			p.problems = append(p.problems, immutable(m, key, wrong)...)
+			p.problems = append(p.problems, immutable(m, key, live, wrong)...)
 			return
 		}
 		// Someone changed in place what cannot be changed back in place.
@@ -266,11 +267,20 @@ func (p *planner) update(m *api.Manifest, key store.Key, live api.Object) {
 
 // immutable adds the way out to what forbids a change in place of a manifest that
 // is good for a new object.
-func immutable(m *api.Manifest, key store.Key, wrong []api.Problem) []api.Problem {
+func immutable(m *api.Manifest, key store.Key, live api.Object, wrong []api.Problem) []api.Problem {
 	if key.GroupResource == api.Namespaces() || len(api.Validate(m.Object)) > 0 {
 		return wrong
 	}
+	if key.GroupResource == api.PersistentVolumeClaims() {
+		for i := range wrong {
+			wrong[i].Reason += fmt.Sprintf("; to have it deleted with its data and made again, say so in the last paragraph of the commit message: %[1]s: %[3]s and %[2]s: %[3]s", TrailerReplace, TrailerAllowDelete, targetOf(key))
+		}
+		return wrong
+	}
 	for i := range wrong {
+		if changesClaims(m.Object, live) {
+			wrong[i].Reason += "; the claims that were made of volumeClaimTemplates keep their size and class also then: change or replace those themselves"
+		}
 		wrong[i].Reason += fmt.Sprintf("; to have it deleted and made again, say so in the last paragraph of the commit message: %s: %s", TrailerReplace, targetOf(key))
 	}
 	return wrong
@@ -388,7 +398,7 @@ func phase(k store.Key) int {
 	switch k.GroupResource {
 	case api.Namespaces():
 		return 0
-	case api.PriorityClasses(), api.ServiceAccounts(), api.ConfigMaps(), api.Secrets(), api.Services(), api.Endpoints(), api.EndpointSlices():
+	case api.PriorityClasses(), api.StorageClasses(), api.PersistentVolumes(), api.ServiceAccounts(), api.ConfigMaps(), api.Secrets(), api.Services(), api.Endpoints(), api.EndpointSlices():
 		return 1
 	}
 	return 2

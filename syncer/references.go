@@ -144,7 +144,7 @@ func (r *referrer) container(at string, c *corev1.Container) {
 
 func (r *referrer) volume(at string, v *corev1.Volume) {
 	if f := v.PersistentVolumeClaim; f != nil {
-		r.add(reference{key: r.key(claims(), f.ClaimName), rule: ruleClaim, field: at + "persistentVolumeClaim.claimName"})
+		r.add(reference{key: r.key(api.PersistentVolumeClaims(), f.ClaimName), rule: ruleClaim, field: at + "persistentVolumeClaim.claimName"})
 	}
 	if f := v.ConfigMap; f != nil {
 		r.items(at+"configMap.", f.Items, func(entry, entryAt string) {
@@ -190,7 +190,7 @@ func checkReferences(c *scene, f *findings) {
 	taken := false // something that can be referred to
 	for key := range c.gone {
 		switch key.GroupResource {
-		case api.ConfigMaps(), api.Secrets(), api.ServiceAccounts(), claims():
+		case api.ConfigMaps(), api.Secrets(), api.ServiceAccounts(), api.PersistentVolumeClaims():
 			taken = true
 		}
 	}

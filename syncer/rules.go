@@ -42,6 +42,9 @@ const (
 	ruleBalancer          = "balancer-port-taken"
 	ruleHidden            = "port-of-a-node-hidden"
 	ruleExternalName      = "external-name-leads-nowhere"
+	ruleDriver            = "no-volume-driver"
+	ruleNoClass           = "no-storage-class"
+	ruleOneNode           = "volume-on-one-node"
 	ruleReserved          = "made-by-the-cluster"
 	ruleAutoscaled        = "replicas-autoscaled"
 	ruleImmutable         = "immutable-field"
@@ -81,11 +84,14 @@ func Rules() []Rule {
 		{ruleBalancer, Error, "the nodes are the load balancer, and each of their ports is one Service's"},
 		{ruleHidden, Warning, "that somebody listens there is not known for certain, nor that he is needed"},
 		{ruleExternalName, Warning, "Kubernetes accepts it, and a resolver may know such a name"},
+		{ruleDriver, Warning, "a PersistentVolume of the class may be made by hand"},
+		{ruleNoClass, Warning, "a PersistentVolume of the class may be made by hand"},
+		{ruleOneNode, Warning, "one node may be enough for all pods of the claim"},
 		{ruleReserved, Error, "the Service default/kubernetes leads to the API and each namespace's ConfigMap kube-root-ca.crt holds its authority; controllers keep both so"},
 		{ruleAutoscaled, Warning, "an autoscaler sets the replicas, and what is declared besides only misleads who reads it"},
 		{ruleImmutable, Error, "Kubernetes forbids the change in place, and deleting is not done unasked"},
 		{ruleDeletion, Error, "a wrong path, a bad merge or a broken generator looks like this"},
-		{rulePreciousDeletion, Error, "a Namespace takes everything in it along, a PersistentVolumeClaim its data"},
+		{rulePreciousDeletion, Error, "a Namespace takes everything in it along, a PersistentVolumeClaim its data, and a StatefulSet with whenDeleted: Delete its claims"},
 		{ruleManifestLost, Error, "a file that was broken by mistake looks like this"},
 		{ruleMarker, Error, "the live ref shows only that a value differs; taken over from there, its mark would replace the real one"},
 		{ruleTrailer, Warning, "a trailer that names nothing allows nothing"},

@@ -8,8 +8,6 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // The trailers that a commit message may carry for the judge. Keys are compared
@@ -184,13 +182,11 @@ func (a asked) misread() []api.Problem {
 	return out
 }
 
-// claims is the resource of PersistentVolumeClaims, whether this version knows
-// them or not.
-func claims() schema.GroupResource {
-	return schema.GroupResource{Group: corev1.GroupName, Resource: "persistentvolumeclaims"}
-}
-
 // precious says whether deleting an object destroys more than the object.
 func precious(key store.Key) bool {
-	return key.GroupResource == api.Namespaces() || key.GroupResource == claims()
+	switch key.GroupResource {
+	case api.Namespaces(), api.PersistentVolumeClaims(), api.PersistentVolumes():
+		return true
+	}
+	return false
 }

@@ -17,6 +17,7 @@ import (
 	"headway.dev/headway/controllers/deployment"
 	"headway.dev/headway/controllers/disruption"
 	"headway.dev/headway/controllers/endpointslice"
+	"headway.dev/headway/controllers/ephemeral"
 	"headway.dev/headway/controllers/eviction"
 	"headway.dev/headway/controllers/garbage"
 	"headway.dev/headway/controllers/job"
@@ -24,6 +25,7 @@ import (
 	"headway.dev/headway/controllers/loadbalancer"
 	"headway.dev/headway/controllers/namespace"
 	"headway.dev/headway/controllers/node"
+	"headway.dev/headway/controllers/persistentvolume"
 	"headway.dev/headway/controllers/podautoscaler"
 	"headway.dev/headway/controllers/podgarbage"
 	"headway.dev/headway/controllers/quota"
@@ -75,6 +77,8 @@ func newLeader(st *store.Store, authority []byte, own netip.Addr, server func() 
 	l.add("endpointslice", endpointslice.New(endpointslice.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("endpointslice"), Metrics: metrics}))
 	l.add("loadbalancer", loadbalancer.New(loadbalancer.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("loadbalancer"), Metrics: metrics}))
 	l.add("kubernetes", kubernetes.New(kubernetes.Config{Store: st, Fence: l.current, Address: own, Server: server, Now: time.Now, Log: named("kubernetes"), Metrics: metrics}))
+	l.add("persistentvolume", persistentvolume.New(persistentvolume.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("persistentvolume"), Metrics: metrics}))
+	l.add("ephemeral", ephemeral.New(ephemeral.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("ephemeral"), Metrics: metrics}))
 	l.add("scheduler", scheduler.New(scheduler.Config{Store: st, Fence: l.current, Now: time.Now, Log: named("scheduler"), Metrics: metrics}))
 	return l
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"headway.dev/headway/admission"
+	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
@@ -53,9 +54,10 @@ func (c *controller) apply(ctx context.Context, o observed, p plan, now time.Tim
 		case prune:
 			add(podset.RemoveAny(s.Object, now)...)
 		case claim:
-			store.Stamp(s.Object, now)
-			s.Object.SetGeneration(0) // claims have none
-			add(store.Op{Verb: store.Create, Object: s.Object})
+			made := admission.Claim(s.Object.(*corev1.PersistentVolumeClaim), c.Store.List(api.StorageClasses(), "")).DeepCopy()
+			store.Stamp(made, now)
+			made.Generation = 0 // claims have none
+			add(store.Op{Verb: store.Create, Object: made})
 			tell(corev1.EventTypeNormal, "SuccessfulCreate", "Create Claim "+s.Object.GetName()+" Pod "+s.Message+" in StatefulSet "+o.set.Name+" success")
 		case ownClaim:
 			add(store.Op{Verb: store.Update, Object: s.Object})
