@@ -79,16 +79,21 @@ func (d dataDir) check() error {
 }
 
 // remove takes away what is headway's of the data dir, and that itself when nothing
-// else is in it. It returns what is. Cut off, it can be done again: the lock, by which
-// a data dir is told, goes last.
+// else is in it. It returns what is. Data of persistent volumes stays. Cut off, it can be
+// done again: the lock, by which a data dir is told, goes last.
 func (d dataDir) remove() (left []string, err error) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return nil, err
 	}
 	lock := filepath.Base(d.lock())
+	kept, err := d.hasVolumes()
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		switch {
+		case kept && e.Name() == filepath.Base(d.persistent()):
 		case !d.owns(e.Name()):
 			left = append(left, e.Name())
 		case e.Name() != lock:
@@ -97,10 +102,19 @@ func (d dataDir) remove() (left []string, err error) {
 			}
 		}
 	}
-	if err := os.Remove(d.lock()); err != nil || len(left) > 0 {
+	if err := os.Remove(d.lock()); err != nil || len(left) > 0 || kept {
 		return left, err
 	}
 	return nil, os.Remove(string(d))
+}
+
+// hasVolumes says whether there is anything in the folder of persistent volumes.
+func (d dataDir) hasVolumes() (bool, error) {
+	entries, err := os.ReadDir(d.persistent())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(entries) > 0, err
 }
 
 // open makes the data directory and takes its lock, which lasts until the

@@ -60,9 +60,10 @@ type Agent struct {
 	things  things // ConfigMaps and Secrets that pods refer to
 	flow    flow   // Services and their endpoints
 	probes  probes
-	agenda  agenda // which entries to look at, and when
-	gauge   gauge  // what pods use, when somebody asks
-	upkeep  upkeep // of persistent volumes
+	agenda  agenda               // which entries to look at, and when
+	gauge   gauge                // what pods use, when somebody asks
+	upkeep  upkeep               // of persistent volumes
+	heavy   map[string]time.Time // when emptyDirs that took long to measure are measured again
 	out     outbox
 	events  recorder
 	alien   map[string]bool // foreign containers that were told of

@@ -21,8 +21,9 @@ type Volumes interface {
 	Refresh(ctx context.Context, uid types.UID, volumes []volume.Volume) error
 	// Mounts prepares what a container mounts, and says where it is.
 	Mounts(ctx context.Context, uid types.UID, c *corev1.Container, volumes []volume.Volume) ([]volume.Mount, error)
-	// Usage is how many bytes of the disk a volume takes.
-	Usage(uid types.UID, name string) (int64, error)
+	// Usage is how many bytes of the disk a volume takes; when they are more than enough
+	// it counts no further.
+	Usage(ctx context.Context, uid types.UID, name string, enough int64) (int64, error)
 	// Remove takes everything of a pod away.
 	Remove(ctx context.Context, uid types.UID) error
 	// Pods lists those of which something is there.
@@ -47,6 +48,7 @@ const (
 	failedMount = "FailedMount"
 	evicted     = "Evicted"
 	weighPeriod = 10 * time.Second // Kubernetes'
+	weighShare  = 10               // a volume that took a while to measure is left for so many times as long
 )
 
 // volumesOf says what a pod's volumes have to hold now. The caller holds mu.
@@ -246,6 +248,7 @@ func (a *Agent) Weigh(ctx context.Context) {
 	}
 	var limits []limit
 	a.mu.Lock()
+	heavy, later := a.heavy, map[string]time.Time{}
 	for _, uid := range sortedKeys(a.entries) {
 		e := a.entries[uid]
 		if e.pod == nil || e.released || e.sandbox == nil || terminal(e.record.last.Phase) {
@@ -262,7 +265,15 @@ func (a *Agent) Weigh(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		used, err := a.cfg.Volumes.Usage(l.uid, l.name)
+		key, began := string(l.uid)+"/"+l.name, a.cfg.Now()
+		if due := heavy[key]; began.Before(due) {
+			later[key] = due
+			continue
+		}
+		used, err := a.cfg.Volumes.Usage(ctx, l.uid, l.name, l.most)
+		if now := a.cfg.Now(); now.After(began) {
+			later[key] = now.Add(weighShare * now.Sub(began))
+		}
 		if err != nil {
 			a.log.Error("emptyDir not measured: its sizeLimit is not held meanwhile", "pod", l.uid, "volume", l.name, "error", err)
 			continue
@@ -271,6 +282,9 @@ func (a *Agent) Weigh(ctx context.Context) {
 			a.overfull(l.uid, l.name)
 		}
 	}
+	a.mu.Lock()
+	a.heavy = later
+	a.mu.Unlock()
 }
 
 // overfull ends a pod whose emptyDir holds more than it may.

@@ -224,6 +224,28 @@ func (v *Volumes) Clear(ctx context.Context) (left []string, err error) {
 	return left, errors.Join(problems...)
 }
 
+// DestroyPersistent removes the data of every persistent volume. No pod may have one.
+func (v *Volumes) DestroyPersistent(ctx context.Context) error {
+	names, err := v.Kept()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := v.Discard(ctx, name); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		left, err := v.Clear(ctx)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+	}
+}
+
 func (v *Volumes) clear(name string, bound *allowance) error {
 	aside := v.persistent(beingRemoved + name)
 	table, err := mountPoints()

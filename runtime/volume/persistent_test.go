@@ -93,6 +93,18 @@ func TestPersistentOutlivesItsPod(t *testing.T) {
 	}
 }
 
+func TestDestroyPersistent(t *testing.T) {
+	v := open(t)
+	must(t, v.Ensure(t.Context(), uid, []Volume{ours("a"), {Name: "q", Kind: Local, Persistent: "b"}}))
+	if err := v.DestroyPersistent(t.Context()); err == nil {
+		t.Error("what a pod has is gone")
+	}
+	must(t, v.Remove(t.Context(), uid), v.DestroyPersistent(t.Context()))
+	if left, err := os.ReadDir(v.cfg.Persistent); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
 // A folder that was made once and is not there is not begun anew: the disk may not be
 // mounted. One that somebody put there is taken.
 func TestPersistentDataThatIsGone(t *testing.T) {

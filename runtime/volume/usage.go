@@ -1,7 +1,9 @@
 package volume
 
 import (
+	"context"
 	"errors"
+	"io"
 	"math"
 	"os"
 
@@ -15,10 +17,17 @@ const deepestMeasured = 1000
 // inode names a file that has several names.
 type inode struct{ dev, ino uint64 }
 
-// usage sums the blocks of a folder and of everything below it, a file with several
-// names once. It follows no link and enters no mount.
-func usage(parent int, name string, depth int, seen map[inode]bool) (int64, error) {
+// measure sums the blocks of a folder and of everything below it, a file with several
+// names once, until it is more than enough. It follows no link and enters no mount.
+type measure struct {
+	ctx  context.Context
+	left int64 // until it is enough; negative: it is
+	seen map[inode]bool
+}
+
+func (m *measure) folder(parent int, name string, depth int) (int64, error) {
 	if depth > deepestMeasured {
+		m.left = -1
 		return math.MaxInt64, nil
 	}
 	dir, err := openFolder(parent, name)
@@ -28,45 +37,67 @@ func usage(parent int, name string, depth int, seen map[inode]bool) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	total, err := usageOf(dir, depth, seen)
+	total, err := m.content(dir, depth)
 	return total, errors.Join(err, dir.Close())
 }
 
-func usageOf(dir *os.File, depth int, seen map[inode]bool) (int64, error) {
-	fd := int(dir.Fd())
+func (m *measure) content(dir *os.File, depth int) (int64, error) {
 	var s unix.Stat_t
-	if err := unix.Fstat(fd, &s); err != nil {
+	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
 		return 0, err
 	}
-	total := s.Blocks * 512
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return 0, err
-	}
-	for _, name := range names {
-		if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			if errors.Is(err, unix.ENOENT) {
-				continue
-			}
-			return 0, err
-		}
-		used := s.Blocks * 512
-		switch {
-		case s.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if used, err = usage(fd, name, depth+1, seen); err != nil {
+	total := m.count(s.Blocks)
+	for m.left >= 0 {
+		names, err := dir.Readdirnames(namesAtOnce)
+		for _, name := range names {
+			used, err := m.entry(int(dir.Fd()), name, depth)
+			if err != nil {
 				return 0, err
 			}
-		case s.Nlink > 1:
-			id := inode{s.Dev, s.Ino}
-			if seen[id] {
-				continue
+			if used > math.MaxInt64-total {
+				return math.MaxInt64, nil
 			}
-			seen[id] = true
+			total += used
 		}
-		if used > math.MaxInt64-total {
-			return math.MaxInt64, nil
+		if errors.Is(err, io.EOF) {
+			break
 		}
-		total += used
+		if err == nil {
+			err = m.ctx.Err()
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
 	return total, nil
+}
+
+func (m *measure) entry(parent int, name string, depth int) (int64, error) {
+	if m.left < 0 {
+		return 0, nil
+	}
+	var s unix.Stat_t
+	if err := unix.Fstatat(parent, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return m.folder(parent, name, depth+1)
+	}
+	if s.Nlink > 1 {
+		id := inode{s.Dev, s.Ino}
+		if m.seen[id] {
+			return 0, nil
+		}
+		m.seen[id] = true
+	}
+	return m.count(s.Blocks), nil
+}
+
+// count takes what a file has of what is left.
+func (m *measure) count(blocks int64) int64 {
+	m.left -= blocks * 512
+	return blocks * 512
 }

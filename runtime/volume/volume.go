@@ -234,9 +234,10 @@ func (v *Volumes) Pods() ([]types.UID, error) {
 	return slices.Compact(out), nil
 }
 
-// Usage is how many bytes of the disk a volume on it takes; more than any limit if its
-// folders are nested too deep to be measured.
-func (v *Volumes) Usage(uid types.UID, name string) (int64, error) {
+// Usage is how many bytes of the disk a volume on it takes; when they are more than
+// enough it counts no further. It is more than any limit if folders are nested too deep
+// to be measured.
+func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string, enough int64) (int64, error) {
 	if err := validUID(uid); err != nil {
 		return 0, err
 	}
@@ -247,7 +248,8 @@ func (v *Volumes) Usage(uid types.UID, name string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("measure volume %s: %w", name, err)
 	}
-	total, err := usage(pod, name, 0, map[inode]bool{})
+	m := &measure{ctx: ctx, left: enough, seen: map[inode]bool{}}
+	total, err := m.folder(pod, name, 0)
 	if err := errors.Join(err, unix.Close(pod)); err != nil {
 		return 0, fmt.Errorf("measure volume %s: %w", name, err)
 	}
