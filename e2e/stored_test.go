@@ -46,7 +46,7 @@ func TestStoredKinds(t *testing.T) {
 	}
 	_, printed := c.deploy("roles and a class", files)
 	contains(t, "the push", printed,
-		"warning: class.yaml:2:1: kind: StorageClass is stored, not enforced by this version",
+		"warning: class.yaml:4:1: provisioner: no driver example.org/fast is run",
 		"warning: rbac.yaml:6:1: kind: Role is stored, not enforced by this version",
 		"kind: ClusterRole is stored, not enforced by this version", "kind: RoleBinding is stored")
 	if strings.Contains(printed, "ServiceAccount is stored") {

@@ -10,6 +10,7 @@ import (
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeadmission "k8s.io/apiserver/pkg/admission"
@@ -62,6 +63,9 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 	}
 	if kind.Told && r.Verb != admission.Delete {
 		warning.AddWarning(ctx, "", kind.Unenforced())
+	}
+	if class, ok := r.Object.(*storagev1.StorageClass); ok && r.Verb != admission.Delete && api.ClassNote(class) != "" {
+		warning.AddWarning(ctx, "", api.ClassNote(class))
 	}
 	if kind.Namespaced && r.Object.GetNamespace() == "" {
 		r.Object.SetNamespace(a.GetNamespace())

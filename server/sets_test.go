@@ -79,9 +79,10 @@ func TestSets(t *testing.T) {
 		}
 	}
 	// What nobody acts on is refused here as in a push (R12).
+	block := corev1.PersistentVolumeBlock
 	claims := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "claims"}, Spec: appsv1.StatefulSetSpec{ServiceName: "db", Selector: selector, Template: template,
-		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}}}
-	if _, err = apps.StatefulSets("default").Create(ctx, claims, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "volumeClaimTemplates") {
+		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: &block}}}}}
+	if _, err = apps.StatefulSets("default").Create(ctx, claims, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "spec.volumeClaimTemplates[0].spec.volumeMode: Forbidden: only Filesystem is supported") {
 		t.Errorf("claims: %v", err)
 	}
 }

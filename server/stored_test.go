@@ -20,8 +20,6 @@ func storedObjects() map[string]struct{ body, columns string } {
 		binding = `roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}`
 	)
 	return map[string]object{
-		"PersistentVolume":         {`spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}`, "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode"},
-		"PersistentVolumeClaim":    {`spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}`, "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode"},
 		"CustomResourceDefinition": {`spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}`, "Name|Scope|Versions|Created At|Group|Kind|ShortNames|Established"},
 		"Ingress":                  {`spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}`, "Name|Class|Hosts|Address|Ports|Age"},
 		"IngressClass":             {`spec: {controller: example.org/a}`, "Name|Controller|Parameters|Age"},
@@ -30,7 +28,6 @@ func storedObjects() map[string]struct{ body, columns string } {
 		"ClusterRoleBinding":       {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
 		"Role":                     {rules, "Name|Created At"},
 		"RoleBinding":              {binding, "Name|Role|Age|Users|Groups|ServiceAccounts"},
-		"StorageClass":             {`provisioner: example.org/a`, "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"},
 	}
 }
 

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"sort"
 
@@ -252,7 +253,29 @@ func declaredFields(m *api.Manifest) map[string]any {
 	}
 	out["metadata"] = own
 	out["apiVersion"], out["kind"] = m.Kind.GroupVersion().String(), m.Kind.Kind
-	return out
+	return withoutTemplateStatus(out)
+}
+
+// withoutTemplateStatus is the fields without the status of claims' templates, which are
+// whole claims to Kubernetes. The argument is not changed.
+func withoutTemplateStatus(fields map[string]any) map[string]any {
+	spec, _ := fields["spec"].(map[string]any)
+	templates, ok := spec["volumeClaimTemplates"].([]any)
+	if !ok {
+		return fields
+	}
+	bare := make([]any, len(templates))
+	for i, t := range templates {
+		bare[i] = t
+		if claim, ok := t.(map[string]any); ok && claim["status"] != nil {
+			claim = maps.Clone(claim)
+			delete(claim, "status")
+			bare[i] = claim
+		}
+	}
+	fields, spec = maps.Clone(fields), maps.Clone(spec)
+	spec["volumeClaimTemplates"], fields["spec"] = bare, spec
+	return fields
 }
 
 // typedObject is obj as the schema sees it, without status and managedFields.
@@ -266,7 +289,7 @@ func typedObject(t typed.ParseableType, k api.Kind, obj api.Object) (*typed.Type
 		delete(meta, "managedFields")
 	}
 	fields["apiVersion"], fields["kind"] = k.GroupVersion().String(), k.Kind
-	return t.FromUnstructured(fields, typed.AllowDuplicates)
+	return t.FromUnstructured(withoutTemplateStatus(fields), typed.AllowDuplicates)
 }
 
 // complete defaults a merged object. A new Job without labels gets those of its

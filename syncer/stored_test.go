@@ -6,7 +6,6 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
@@ -19,8 +18,6 @@ func storedBodies() map[string][2]string {
 		binding = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: [{kind: User, name: ada}]"
 	)
 	return map[string][2]string{
-		"PersistentVolume":         {"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}}", "1Gi → 2Gi"},
-		"PersistentVolumeClaim":    {"spec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}", ""}, // nothing before it is bound
 		"CustomResourceDefinition": {"spec: {group: example.org, names: {plural: as, kind: A}, scope: Namespaced, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}", "name: v1 → name: v2"},
 		"Ingress":                  {"spec: {defaultBackend: {service: {name: a, port: {number: 80}}}}", "number: 80 → number: 81"},
 		"IngressClass":             {"spec: {controller: example.org/a, parameters: {kind: A, name: a}}", "name: a} → name: b}"},
@@ -29,7 +26,6 @@ func storedBodies() map[string][2]string {
 		"ClusterRoleBinding":       {binding, "name: ada → name: ben"},
 		"Role":                     {rules, "verbs: [get] → verbs: [get, list]"},
 		"RoleBinding":              {binding, "name: ada → name: ben"},
-		"StorageClass":             {"provisioner: example.org/a", "provisioner: → allowVolumeExpansion: true\nprovisioner:"},
 	}
 }
 
@@ -94,9 +90,6 @@ func TestStoredKindsFromGit(t *testing.T) {
 			t.Errorf("%s: provenance %+v, %s %s", o.key, from, state, message)
 		}
 	}
-	if claim := w.get("persistentvolumeclaims", "default", "a").(*corev1.PersistentVolumeClaim); claim.Status.Phase != corev1.ClaimPending {
-		t.Errorf("the claim is %q", claim.Status.Phase)
-	}
 
 	applied(w.repo.add("c2", "c1", second))
 	for _, o := range all {
@@ -124,13 +117,7 @@ func TestStoredKindsFromGit(t *testing.T) {
 		}
 	}
 
-	// A claim is precious: without the trailer nothing goes.
-	gone := w.repo.add("c3", "c2", none)
-	w.push(gone)
-	if st := w.status(); st.Refused != gone || !strings.Contains(strings.Join(st.Problems, "\n"), "PersistentVolumeClaim default/a") {
-		t.Errorf("the claim may go: %+v", st)
-	}
-	applied(w.repo.say(w.repo.add("c4", "c3", none), "Allow-Delete: all"))
+	applied(w.repo.say(w.repo.add("c3", "c2", none), "Allow-Delete: all"))
 	for _, o := range all {
 		if w.st.Get(o.key) != nil {
 			t.Errorf("%s is still there", o.key)

@@ -268,3 +268,48 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		}
 	})
 }
+
+// A LimitRange that came later does not keep a claim from being bound, and the claims'
+// number and size, also of a class, are counted.
+func TestClaimsAreCountedAndBound(t *testing.T) {
+	w := newWorld(t, 1)
+	class := "local"
+	claim := func(name, size string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}}}
+	}
+	hard := corev1.ResourceList{}
+	for name, amount := range map[string]string{"persistentvolumeclaims": "3", "requests.storage": "5Gi", "local.storageclass.storage.k8s.io/persistentvolumeclaims": "2", "local.storageclass.storage.k8s.io/requests.storage": "4Gi"} {
+		hard[corev1.ResourceName(name)] = resource.MustParse(amount)
+	}
+	w.must(store.Create, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
+	w.must(store.Create, claim("a", "1Gi"))
+	if err := w.commit(store.Create, claim("b", "4Gi")); !apierrors.IsForbidden(err) {
+		t.Errorf("beyond the size of the class: %v", err)
+	}
+	w.must(store.Create, claim("b", "2Gi"))
+	if err := w.commit(store.Create, claim("c", "1Mi")); !apierrors.IsForbidden(err) {
+		t.Errorf("beyond the number of the class: %v", err)
+	}
+	q := w.stores[0].List(api.ResourceQuotas(), "shop")[0].(*corev1.ResourceQuota)
+	for name, want := range map[string]string{"persistentvolumeclaims": "2", "requests.storage": "3Gi", "local.storageclass.storage.k8s.io/requests.storage": "3Gi"} {
+		if got := q.Status.Used[corev1.ResourceName(name)]; got.String() != want {
+			t.Errorf("%s: used %s, want %s", name, got.String(), want)
+		}
+	}
+
+	w.must(store.Create, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypePersistentVolumeClaim, Max: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1536Mi")},
+	}}}})
+	live := func(name string) *corev1.PersistentVolumeClaim {
+		return w.stores[0].Get(store.KeyOf(claim(name, "1Gi"))).DeepCopyObject().(*corev1.PersistentVolumeClaim)
+	}
+	bound := live("b")
+	bound.Spec.VolumeName = "v"
+	w.must(store.Update, bound)
+	larger := live("a")
+	larger.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
+	if err := w.commit(store.Update, larger); !apierrors.IsForbidden(err) {
+		t.Errorf("a claim grows beyond the LimitRange: %v", err)
+	}
+}

@@ -19,7 +19,7 @@ func (c *controller) admitAll(steps []Step, ns *corev1.Namespace) (Step, error) 
 		if s.Verb != create {
 			continue
 		}
-		admitted, err := c.admit(admission.Request{Verb: admission.Create, Object: s.Pod}, admission.FactsFor(ns, c.Store))
+		admitted, err := admission.Admit(admission.Request{Verb: admission.Create, Object: s.Pod}, admission.FactsFor(ns, c.Store))
 		if err != nil {
 			return s, err
 		}

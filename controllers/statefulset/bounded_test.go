@@ -87,7 +87,6 @@ func TestQuotaIsFilledAndTold(t *testing.T) {
 // pending pod has lost and that does not fit again is told of.
 func TestQuotaOfClaims(t *testing.T) {
 	w := newWorldOn(t, openBounded(t))
-	w.withVolumes()
 	w.create(quotaOf(corev1.ResourcePersistentVolumeClaims, "2"))
 	w.create(db(4, parallel, retain("Retain", "Retain")))
 	w.retries(time.Minute)

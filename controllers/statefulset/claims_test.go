@@ -16,7 +16,6 @@ import (
 func claimed(t *testing.T, n int32, whenDeleted, whenScaled string) *world {
 	t.Helper()
 	w := newWorld(t, t)
-	w.withVolumes()
 	w.create(db(n, retain(whenDeleted, whenScaled)))
 	w.work()
 	return w
@@ -51,6 +50,9 @@ func TestClaims(t *testing.T) {
 	c := w.claim("1")
 	if c.Labels["app"] != "db" || c.Status.Phase != corev1.ClaimPending || c.UID == "" || c.Spec.AccessModes[0] != corev1.ReadWriteOnce {
 		t.Errorf("claim %+v", c)
+	}
+	if len(c.Finalizers) != 1 || c.Finalizers[0] != "kubernetes.io/pvc-protection" {
+		t.Errorf("it is not protected: %v", c.Finalizers)
 	}
 	p := w.pod(1)
 	if len(p.Spec.Volumes) != 1 || p.Spec.Volumes[0].Name != "data" || p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "data-db-1" {
@@ -147,7 +149,6 @@ func TestAClaimOnItsWayOutIsWaitedFor(t *testing.T) {
 // A claim that is deleted while the pod waits for it is made again.
 func TestAClaimOfAPendingPodIsMadeAgain(t *testing.T) {
 	w := newWorld(t, t)
-	w.withVolumes()
 	w.create(db(1, retain("Retain", "Retain")))
 	w.settle()
 	w.see("0:a!")
@@ -161,7 +162,6 @@ func TestAClaimOfAPendingPodIsMadeAgain(t *testing.T) {
 // A claim that somebody else controls is let be, and the set is told.
 func TestAClaimOfSomebodyElse(t *testing.T) {
 	w := newWorld(t, t)
-	w.withVolumes()
 	yes := true
 	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-db-0", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "Keeper", Name: "k", UID: "k", Controller: &yes}}}})
 	w.create(db(1, retain("Delete", "Delete")))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/event"
 	"headway.dev/headway/internal/podset"
@@ -31,7 +30,6 @@ type Config struct {
 
 type controller struct {
 	Config
-	admit           func(admission.Request, admission.Facts) (api.Object, error)
 	orphanPods      *podset.Orphans
 	orphanRevisions *podset.Orphans
 	events          *event.Recorder
@@ -43,7 +41,6 @@ func New(cfg Config) *reconcile.Loop { return newController(cfg).loop() }
 func newController(cfg Config) *controller {
 	return &controller{
 		Config:          cfg,
-		admit:           admission.Admit,
 		orphanPods:      podset.NewOrphans(api.Pods()),
 		orphanRevisions: podset.NewOrphans(api.ControllerRevisions()),
 		events:          &event.Recorder{Store: cfg.Store, Fence: cfg.Fence, Now: cfg.Now, Component: "statefulset-controller", Log: cfg.Log},

@@ -279,15 +279,15 @@ func TestMinReadySeconds(t *testing.T) {
 	w.see("0:a- 1:b")
 }
 
-// A pod that may not enter is told of, and tried again (R12: claims are not
-// bound, so a set with claims makes no pods).
+// A pod that may not enter is told of, and tried again; no claims are made for it.
 func TestR12_ARefusedPodIsToldOf(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(1, retain("Retain", "Retain")))
+	handler := "gvisor"
+	w.create(db(1, retain("Retain", "Retain"), func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.RuntimeClassName = &handler }))
 	w.settle()
 	w.see("")
 	got := w.events("FailedCreate")
-	if len(got) != 1 || !strings.HasPrefix(got[0], "Create Pod db-0 in StatefulSet db failed error: ") || !strings.Contains(got[0], "spec.volumes[0].persistentVolumeClaim: Forbidden: not supported by this version of Headway: claims are not bound") {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "Create Pod db-0 in StatefulSet db failed error: ") || !strings.Contains(got[0], "spec.runtimeClassName: Forbidden: not supported by this version of Headway") {
 		t.Errorf("events %v", got)
 	}
 	if n := len(w.st.List(api.PersistentVolumeClaims(), "shop")); n != 0 {

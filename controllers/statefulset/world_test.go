@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/reconcile"
@@ -315,22 +314,6 @@ func retain(whenDeleted, whenScaled string) func(*appsv1.StatefulSet) {
 		}}}
 		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 			WhenDeleted: appsv1.PersistentVolumeClaimRetentionPolicyType(whenDeleted), WhenScaled: appsv1.PersistentVolumeClaimRetentionPolicyType(whenScaled)}
-	}
-}
-
-// withVolumes lets pods in that use volumes, which admission refuses as long as no
-// node mounts them.
-func (w *world) withVolumes() {
-	w.c.admit = func(r admission.Request, f admission.Facts) (api.Object, error) {
-		pod := r.Object.(*corev1.Pod).DeepCopy()
-		volumes := pod.Spec.Volumes
-		pod.Spec.Volumes = nil
-		r.Object = pod
-		out, err := admission.Admit(r, f)
-		if err == nil {
-			out.(*corev1.Pod).Spec.Volumes = volumes
-		}
-		return out, err
 	}
 }
 
