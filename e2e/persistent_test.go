@@ -126,7 +126,7 @@ func TestPersistentVolumes(t *testing.T) {
 	// Claims that are deleted: by hand, since a StatefulSet's are not declared, and by commits.
 	_, kept, keptPath := folder("kept")
 	_, mine, minePath := folder("mine")
-	c.deploy("no pods\n\nAllow-Delete: all\nAllow-Delete: PersistentVolumeClaim/kept\nAllow-Delete: PersistentVolumeClaim/mine", map[string]string{"db.yaml": "", "kept.yaml": retain, "mine.yaml": "", "minedata.yaml": "", "keptdata.yaml": ""})
+	c.deploy("no pods\n\nAllow-Delete: all\nAllow-Delete: PersistentVolumeClaim/default/kept\nAllow-Delete: PersistentVolumeClaim/default/mine", map[string]string{"db.yaml": "", "kept.yaml": retain, "mine.yaml": "", "minedata.yaml": "", "keptdata.yaml": ""})
 	if _, err := os.Stat(filepath.Join(path, "dear")); err != nil {
 		t.Errorf("a StatefulSet that is deleted leaves its data: %v", err)
 	}

@@ -213,7 +213,14 @@ func TestDataThatStays(t *testing.T) {
 			t.Errorf("%v, gone %v", got, s.gone())
 		}
 		vols.mu.Lock()
-		vols.stuck = nil
+		vols.stuck, vols.blind = nil, errors.New("input/output error")
+		vols.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		if got := s.gone(); len(got) > 0 {
+			t.Errorf("gone %v, though nobody could look", got)
+		}
+		vols.mu.Lock()
+		vols.blind = nil
 		vols.mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		if got := s.gone(); !slices.Equal(got, []string{"pvc-c volume-c"}) || !slices.Equal(vols.persistent(), []string{"pvc-far"}) {

@@ -193,7 +193,7 @@ func (a *Agent) cleared(left []string, err error) (wake time.Time) {
 	for _, name := range sortedKeys(a.upkeep.doomed) {
 		e := a.upkeep.doomed[name]
 		switch {
-		case !e.aside:
+		case !e.aside || err != nil && len(left) == 0: // nobody knows what is left
 			at(now.Add(upkeepAgain))
 		case e.told || a.seen != nil && !a.seen[session.Volumes+" "+name]: // not of this session
 		case slices.Contains(left, name):

@@ -36,6 +36,7 @@ type shelf struct {
 	aside   []string        // of which something is left
 	stuck   error           // they cannot be removed
 	fails   error           // of Discard
+	blind   error           // nobody can look at them
 	fills   int
 	refills int
 }
@@ -160,6 +161,9 @@ func (s *shelf) Discard(_ context.Context, name string) error {
 func (s *shelf) Clear(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.blind != nil {
+		return nil, s.blind
+	}
 	if s.stuck == nil && len(s.aside) > 0 {
 		s.aside = s.aside[1:]
 	}

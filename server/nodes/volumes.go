@@ -10,15 +10,13 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/binding"
 	"headway.dev/headway/runtime/session"
 	"headway.dev/headway/store"
 )
 
 // mounting is the version of the protocol from which agents mount persistent volumes.
 const mounting = 4
-
-// protection is Kubernetes' finalizer of a volume that a claim has.
-const protection = "kubernetes.io/pv-protection"
 
 // volumeChanged wakes the sessions that a change of a volume or a claim concerns. The
 // caller holds n.mu.
@@ -174,7 +172,7 @@ func (v *view) reachable(pv *corev1.PersistentVolume) bool {
 // being deleted, and no claim has it any more.
 func doomed(r store.Reader, pv *corev1.PersistentVolume, node string) bool {
 	if pv.DeletionTimestamp == nil || api.LocalVolumeNode(pv) != node ||
-		!slices.Contains(pv.Finalizers, api.LocalVolumeFinalizer) || slices.Contains(pv.Finalizers, protection) {
+		!slices.Contains(pv.Finalizers, api.LocalVolumeFinalizer) || slices.Contains(pv.Finalizers, binding.ProtectVolume) {
 		return false
 	}
 	key, ok := claimOf(pv)
