@@ -37,7 +37,7 @@ const (
 
 // PersistentDir is the folder of the persistent volumes that this machine makes; "" if
 // it makes none.
-func (v *Volumes) PersistentDir() string { return v.cfg.Persistent }
+func (v *Volumes) PersistentDir() string { return v.kept }
 
 func (v *Volumes) persistent(name string) string { return filepath.Join(v.cfg.Persistent, name) }
 

@@ -93,6 +93,25 @@ func TestPersistentOutlivesItsPod(t *testing.T) {
 	}
 }
 
+// A data dir that a link leads to is no other one: what is mounted and who has it is seen.
+func TestPersistentBehindALink(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	must(t, os.Mkdir(dir+"/real", 0o755), os.Symlink("real", dir+"/link"))
+	v, err := New(Config{Disk: dir + "/link/disk", Memory: dir + "/link/memory", Persistent: dir + "/link/persistent", Made: dir + "/link/made"})
+	must(t, err)
+	t.Cleanup(func() { must(t, v.Destroy(context.Background())) })
+	if v.PersistentDir() != dir+"/link/persistent" {
+		t.Errorf("it is told to be in %s", v.PersistentDir())
+	}
+	must(t, v.Ensure(t.Context(), uid, []Volume{ours("a")}))
+	if err := v.Discard(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "a pod still has it") {
+		t.Error(err)
+	}
+	must(t, v.Remove(t.Context(), uid), v.Discard(t.Context(), "a"))
+	clearAll(t, v)
+}
+
 func TestDestroyPersistent(t *testing.T) {
 	v := open(t)
 	must(t, v.Ensure(t.Context(), uid, []Volume{ours("a"), {Name: "q", Kind: Local, Persistent: "b"}}))

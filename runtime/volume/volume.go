@@ -33,6 +33,7 @@ type Config struct {
 // about different pods, side by side.
 type Volumes struct {
 	cfg  Config
+	kept string // Config.Persistent as it was given
 	jobs jobs
 }
 
@@ -47,17 +48,22 @@ func New(cfg Config) (*Volumes, error) {
 	if cfg.NFSTimeout <= 0 {
 		cfg.NFSTimeout = nfsTimeout
 	}
-	folders := []string{cfg.Disk, cfg.Memory}
-	if cfg.Persistent != "" {
-		folders = append(folders, cfg.Persistent, cfg.Made)
-	}
-	v := &Volumes{cfg: cfg, jobs: jobs{patience: cfg.Patience}}
-	for _, dir := range folders {
+	v := &Volumes{kept: cfg.Persistent, jobs: jobs{patience: cfg.Patience}}
+	for _, dir := range []*string{&cfg.Disk, &cfg.Memory, &cfg.Persistent, &cfg.Made} {
+		if *dir == "" {
+			continue
+		}
 		// Only root comes through; a container that may enter is given the folder below.
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := os.MkdirAll(*dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of volumes: %w", err)
 		}
+		real, err := filepath.EvalSymlinks(*dir) // as the kernel lists mounts
+		if err != nil {
+			return nil, fmt.Errorf("find the folder of volumes: %w", err)
+		}
+		*dir = real
 	}
+	v.cfg = cfg
 	var s unix.Statfs_t
 	if err := unix.Statfs(cfg.Memory, &s); err != nil {
 		return nil, fmt.Errorf("inspect the folder of volumes in memory: %w", err)

@@ -132,7 +132,9 @@ func TestAVolumeGoesWithItsData(t *testing.T) {
 		expect(t, s.settle(), "refused end of volume pv-a: node n1 was not asked to remove it")
 		c.remove(p)
 		expect(t, s.settle(), "unset pods p1", "unset persistentvolumeclaims a")
-		change(c, pa, func(pv *corev1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, "kubernetes.io/pv-protection") })
+		change(c, pa, func(pv *corev1.PersistentVolume) {
+			pv.Finalizers = append(pv.Finalizers, "kubernetes.io/pv-protection")
+		})
 		c.remove(a)
 		expect(t, s.settle(), "set volume pv-a")
 		change(c, pa, func(pv *corev1.PersistentVolume) { pv.Finalizers = []string{"other", api.LocalVolumeFinalizer} })
