@@ -68,7 +68,7 @@ func podRules() []FieldRule {
 		acted("securityContext.", "runAsUser runAsGroup runAsNonRoot"),
 		confinement("securityContext."),
 		acted("securityContext.", "fsGroup supplementalGroups[] supplementalGroupsPolicy"),
-		harmless("the volumes that there are get their group when they are made", "securityContext.", "fsGroupChangePolicy"),
+		acted("securityContext.", "fsGroupChangePolicy"),
 		acted("securityContext.sysctls[].", "value"),
 		only("securityContext.sysctls[].name", "another is not the pod's own, or can harm its node", safeSysctls()...),
 		refused("volumes are not labelled for SELinux", "securityContext.", "seLinuxChangePolicy"),

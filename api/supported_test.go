@@ -277,7 +277,7 @@ func TestR12_EmptyMaps(t *testing.T) {
 	}
 	for _, spec := range []corev1.PodSpec{
 		{Containers: []corev1.Container{{Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{}}}}}},
-		{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}}},
+		{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}}}},
 	} {
 		if errs := api.Unsupported(pod(spec)); len(errs) != 1 {
 			t.Errorf("%+v: %v", spec, errs)

@@ -35,7 +35,8 @@ func volumeRules() []FieldRule {
 		claimTemplateRules("volumes[].ephemeral.volumeClaimTemplate"),
 		refused(noDrivers, "volumes[].", "csi flexVolume"),
 		refused("images are not mounted", "volumes[].", "image"),
-		refused("file systems of other machines are not mounted", "volumes[].", "nfs iscsi glusterfs rbd.monitors rbd.image rbd.fsType rbd.pool rbd.user rbd.keyring rbd.secretRef rbd.readOnly cephfs fc portworxVolume quobyte scaleIO.gateway scaleIO.system scaleIO.secretRef scaleIO.sslEnabled scaleIO.protectionDomain scaleIO.storagePool scaleIO.storageMode scaleIO.volumeName scaleIO.fsType scaleIO.readOnly storageos.volumeName storageos.volumeNamespace storageos.fsType storageos.readOnly storageos.secretRef flocker"),
+		acted("volumes[].nfs.", "server path readOnly"),
+		refused("file systems of other machines are mounted by nfs alone", "volumes[].", "iscsi glusterfs rbd.monitors rbd.image rbd.fsType rbd.pool rbd.user rbd.keyring rbd.secretRef rbd.readOnly cephfs fc portworxVolume quobyte scaleIO.gateway scaleIO.system scaleIO.secretRef scaleIO.sslEnabled scaleIO.protectionDomain scaleIO.storagePool scaleIO.storageMode scaleIO.volumeName scaleIO.fsType scaleIO.readOnly storageos.volumeName storageos.volumeNamespace storageos.fsType storageos.readOnly storageos.secretRef flocker"),
 		refused(noClouds, "volumes[].", "gcePersistentDisk awsElasticBlockStore azureDisk azureFile cinder vsphereVolume photonPersistentDisk"),
 		refused("repositories are not cloned into volumes", "volumes[].", "gitRepo"),
 	)

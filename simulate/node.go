@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"headway.dev/headway/runtime/agent"
+	"headway.dev/headway/runtime/fake"
 	"headway.dev/headway/runtime/session"
 	"headway.dev/headway/server/nodes"
 )
@@ -26,6 +27,7 @@ type node struct {
 	name    string
 	facts   *corev1.Node
 	machine *machine
+	volumes *fake.Volumes
 
 	agent   *agent.Agent // nil: it does not run
 	life    context.Context
@@ -40,6 +42,7 @@ type node struct {
 	renewAt    time.Time
 	unanswered int
 	adoptAt    time.Time
+	upkeepAt   time.Time // of the volumes that outlive their pods
 	takeAt     time.Time // when the outbox is looked at again
 	saveAt     time.Time // when the checkpoint is written; zero: nothing has changed
 }
@@ -54,7 +57,7 @@ func newNode(w *World, i int) *node {
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.0.%d", i+1)}},
 		},
 	}}
-	n.machine = newMachine(n)
+	n.machine, n.volumes = newMachine(n), fake.NewVolumes("/persistent")
 	n.startAt = time.Now().Add(w.between(0, 3*time.Second))
 	return n
 }
@@ -64,9 +67,9 @@ func (n *node) boot() {
 	w := n.w
 	began := w.trace.began
 	a, err := agent.New(agent.Config{
-		Runtime: n.machine, Node: func() (*corev1.Node, error) { return n.facts.DeepCopy(), nil },
+		Runtime: n.machine, Volumes: n.volumes, Node: func() (*corev1.Node, error) { return n.facts.DeepCopy(), nil },
 		Workers: 1000, // the engine's delays are the machine's business, and nobody may wait for another
-		Dir: filepath.Join(w.opts.Dir, n.name), Now: time.Now, Boot: func() time.Duration { return time.Since(began) }, Log: w.log(n.name),
+		Dir:     filepath.Join(w.opts.Dir, n.name), Now: time.Now, Boot: func() time.Duration { return time.Since(began) }, Log: w.log(n.name),
 	})
 	if err != nil {
 		w.fail("an agent starts", "%s: %v", n.name, err)
@@ -74,7 +77,7 @@ func (n *node) boot() {
 	}
 	n.life, n.stop = context.WithCancel(context.Background())
 	n.agent, n.link, n.redial = a, nil, 0
-	n.adoptAt, n.dialAt, n.takeAt = time.Now(), time.Now(), time.Now()
+	n.adoptAt, n.dialAt, n.takeAt, n.upkeepAt = time.Now(), time.Now(), time.Now(), time.Now()
 	n.machine.agentSince = time.Now()
 	w.trace.add(n.name, "agent starts")
 }
@@ -99,7 +102,7 @@ func (n *node) receive(m *session.Down) {
 	if err := n.agent.Receive(m); err != nil {
 		n.w.fail("agents understand servers", "%s: %v", n.name, err)
 	}
-	n.takeAt = time.Now()
+	n.takeAt, n.upkeepAt = time.Now(), time.Now()
 	n.changed()
 }
 
@@ -150,6 +153,14 @@ func (n *node) ready(now time.Time, out []choice) []choice {
 			a := n.agent
 			n.w.start(func() { a.Step(n.life) })
 			n.changed()
+			n.takeAt = time.Now()
+		})
+	}
+	if !n.upkeepAt.After(now) {
+		add("upkeep", func() {
+			if n.upkeepAt = n.agent.Upkeep(n.life); n.upkeepAt.IsZero() {
+				n.upkeepAt = time.Now().Add(agentResync)
+			}
 			n.takeAt = time.Now()
 		})
 	}
@@ -268,6 +279,7 @@ func (n *node) next(sooner func(time.Time)) {
 		return
 	}
 	sooner(n.adoptAt)
+	sooner(n.upkeepAt)
 	sooner(n.saveAt)
 	if n.agentReady() {
 		sooner(n.agent.Next())

@@ -36,6 +36,8 @@ func (d dataDir) credentials() string { return d.path("credentials") }  // of fu
 func (d dataDir) agent() string       { return d.path("agent") }        // checkpoint of the node
 func (d dataDir) node() string        { return d.path("node") }         // pods' files and logs
 func (d dataDir) volumes() string     { return d.path("volumes") }      // emptyDirs of pods
+func (d dataDir) persistent() string  { return d.path("persistent") }   // volumes that outlive their pods
+func (d dataDir) made() string        { return d.path("made") }         // names of the persistent volumes that were made here
 func (d dataDir) keeper() string      { return d.path("keeper") }       // state and socket of the keeper
 func (d dataDir) engine() string      { return d.path("containerd") }   // of a containerd that we start
 func (d dataDir) network() string     { return d.path("network") }
@@ -56,7 +58,7 @@ func (d dataDir) lock() string     { return d.path("lock") }
 func (d dataDir) owns(entry string) bool {
 	return slices.ContainsFunc([]string{
 		d.kubeconfig(), d.remote(), d.sealKey(), d.pushToken(), d.name(), d.identity(), d.etcd(), d.path("git"), d.credentials(),
-		d.agent(), d.node(), d.volumes(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.seccomp(), d.programs(),
+		d.agent(), d.node(), d.volumes(), d.persistent(), d.made(), d.keeper(), d.engine(), d.network(), d.dnsAddress(), d.images(), d.registries(), d.seccomp(), d.programs(),
 		d.nodeKey(), d.nodeCert(), d.authority(), d.lock(),
 	}, func(path string) bool {
 		name := filepath.Base(path)
@@ -77,16 +79,21 @@ func (d dataDir) check() error {
 }
 
 // remove takes away what is headway's of the data dir, and that itself when nothing
-// else is in it. It returns what is. Cut off, it can be done again: the lock, by which
-// a data dir is told, goes last.
+// else is in it. It returns what is. Data of persistent volumes stays. Cut off, it can be
+// done again: the lock, by which a data dir is told, goes last.
 func (d dataDir) remove() (left []string, err error) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return nil, err
 	}
 	lock := filepath.Base(d.lock())
+	kept, err := d.hasVolumes()
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		switch {
+		case kept && e.Name() == filepath.Base(d.persistent()):
 		case !d.owns(e.Name()):
 			left = append(left, e.Name())
 		case e.Name() != lock:
@@ -95,10 +102,19 @@ func (d dataDir) remove() (left []string, err error) {
 			}
 		}
 	}
-	if err := os.Remove(d.lock()); err != nil || len(left) > 0 {
+	if err := os.Remove(d.lock()); err != nil || len(left) > 0 || kept {
 		return left, err
 	}
 	return nil, os.Remove(string(d))
+}
+
+// hasVolumes says whether there is anything in the folder of persistent volumes.
+func (d dataDir) hasVolumes() (bool, error) {
+	entries, err := os.ReadDir(d.persistent())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(entries) > 0, err
 }
 
 // open makes the data directory and takes its lock, which lasts until the

@@ -97,6 +97,31 @@ func TestResetTakesOnlyWhatIsHeadways(t *testing.T) {
 	}
 }
 
+// The data of persistent volumes is nobody's to remove by the way.
+func TestRemoveKeepsVolumes(t *testing.T) {
+	dir := dataDir(filepath.Join(t.TempDir(), "data"))
+	lock, err := dir.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	for _, path := range []string{filepath.Join(dir.persistent(), "pvc-1"), dir.made(), dir.agent()} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := dir.remove(); err != nil || len(left) > 0 {
+		t.Errorf("left are %q, %v", left, err)
+	}
+	found, err := os.ReadDir(string(dir))
+	if err != nil || len(found) != 1 || found[0].Name() != "persistent" {
+		t.Errorf("there is %v, %v", found, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir.persistent(), "pvc-1")); err != nil {
+		t.Error(err)
+	}
+}
+
 // Whoever is told the data dir may stand elsewhere.
 func TestDataDirIsAbsolute(t *testing.T) {
 	dir := t.TempDir()

@@ -216,13 +216,19 @@ func openRuntime(ctx context.Context, cfg machineConfig, archives ...fs.FS) (*co
 }
 
 // openVolumes makes the folders of the pods' volumes: on the disk in the data dir, in
-// memory under /run.
+// memory under /run, and those that outlive their pods.
 func openVolumes(dir dataDir) (*volume.Volumes, error) {
 	instance, err := dir.instance()
 	if err != nil {
 		return nil, err
 	}
-	return volume.New(volume.Config{Disk: dir.volumes(), Memory: filepath.Join("/run", instance, "volumes")})
+	persistent, err := filepath.Abs(dir.persistent())
+	if err != nil {
+		return nil, err
+	}
+	return volume.New(volume.Config{
+		Disk: dir.volumes(), Memory: filepath.Join("/run", instance, "volumes"), Persistent: persistent, Made: dir.made(),
+	})
 }
 
 // openEngine sets cfg.socket to where the containerd of this node listens: the one

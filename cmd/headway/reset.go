@@ -21,6 +21,7 @@ func resetCommand() *cobra.Command {
 	var (
 		data  string
 		yes   bool
+		all   bool
 		flags machineFlags
 	)
 	cmd := &cobra.Command{
@@ -30,6 +31,9 @@ func resetCommand() *cobra.Command {
 containers, images, network, mounts, helper processes and the data dir itself.
 Nothing of another data dir is touched, nor what is in this one and not Headway's.
 Headway must not be running.
+
+The data of persistent volumes stays where it is, unless --volumes is given; nobody
+knows then which of it was whose.
 
 This cannot be undone. Your repository is not touched; keep a clone of it.`,
 		Args: cobra.NoArgs,
@@ -43,7 +47,7 @@ This cannot be undone. Your repository is not touched; keep a clone of it.`,
 				return err
 			}
 			defer lock.Close()
-			if !yes && !confirmed(cmd.InOrStdin(), cmd.OutOrStdout(), dir) {
+			if !yes && !confirmed(cmd.InOrStdin(), cmd.OutOrStdout(), dir, all) {
 				return errors.New("nothing was changed")
 			}
 			program, err := keeperProgram(dir)
@@ -55,9 +59,12 @@ This cannot be undone. Your repository is not touched; keep a clone of it.`,
 			if err != nil {
 				return err
 			}
-			left, err := reset(cmd.Context(), config)
+			left, err := reset(cmd.Context(), config, all)
 			if err != nil {
 				return err
+			}
+			if _, err := os.Stat(dir.persistent()); err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "Kept: the data of persistent volumes, in %s. Remove it with rm -r when nobody misses it.\n", dir.persistent())
 			}
 			if len(left) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "Gone: everything that %s made on this machine. Left in it, since Headway did not put it there: %s\n", string(dir), api.Printable(strings.Join(left, ", ")))
@@ -70,19 +77,25 @@ This cannot be undone. Your repository is not touched; keep a clone of it.`,
 	dataDirFlag(cmd, &data)
 	cmd.Flags().StringVar(&flags.socket, "containerd", "", "socket of containerd, as given to headway up")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&all, "volumes", false, "take away the data of persistent volumes, too")
 	return cmd
 }
 
-func confirmed(in io.Reader, out io.Writer, dir dataDir) bool {
-	fmt.Fprintf(out, "This ends every pod of %s and deletes it. Type its path to go on: ", string(dir))
+func confirmed(in io.Reader, out io.Writer, dir dataDir, all bool) bool {
+	but := " but for the data of its persistent volumes"
+	if all {
+		but = " WITH the data of its persistent volumes"
+	}
+	fmt.Fprintf(out, "This ends every pod of %s and deletes it,%s. Type its path to go on: ", string(dir), but)
 	line, err := bufio.NewReader(in).ReadString('\n')
 	return err == nil && strings.TrimSpace(line) == string(dir)
 }
 
 // reset undoes what openMachine and its pods made, the last thing first. It may
 // be run again after it was cut off: the data dir goes last. What is in that and not
-// of headway stays, and is returned.
-func reset(ctx context.Context, cfg machineConfig) (left []string, err error) {
+// of headway stays, and is returned. The data of persistent volumes stays, too, unless
+// all is to go.
+func reset(ctx context.Context, cfg machineConfig, all bool) (left []string, err error) {
 	instance, err := cfg.dir.instance()
 	if err != nil {
 		return nil, err
@@ -121,6 +134,11 @@ func reset(ctx context.Context, cfg machineConfig) (left []string, err error) {
 	}
 	if err := volumes.Destroy(ctx); err != nil {
 		return nil, err
+	}
+	if all {
+		if err := volumes.DestroyPersistent(ctx); err != nil {
+			return nil, err
+		}
 	}
 	memory := filepath.Join("/run", instance)
 	if err := unix.Unmount(filepath.Join(memory, "secrets"), 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

@@ -41,7 +41,7 @@ func Rules() []Rule {
 		{Path: "runtime/probe", May: []string{"api", "internal/..."}, Why: "one host concern: it asks containers and decides nothing about pods"},
 		{Path: "runtime/agent", May: []string{"api", "runtime/agent/...", "runtime/session", "runtime/network", "runtime/volume", "runtime/image", "runtime/probe", "internal/..."}, Why: "a node sees only its session, never the store"},
 		{Path: "runtime/containerd", May: []string{"api", "runtime/agent", "runtime/network", "runtime/resolv", "runtime/volume", "runtime/image", "runtime/keeper", "internal/..."}, Why: "gives the agent's Runtime"},
-		{Path: "runtime/fake", May: []string{"api", "runtime/agent", "internal/..."}, Why: "gives the agent's Runtime from a script"},
+		{Path: "runtime/fake", May: []string{"api", "runtime/agent", "runtime/volume", "internal/..."}, Why: "gives the agent's Runtime and Volumes from a script"},
 		{Path: "simulate", May: []string{"api", "store", "store/memory", "admission", "reconcile", "syncer", "syncer/git", "controllers/...", "scheduler", "server/nodes", "runtime/agent", "runtime/session", "runtime/fake", "internal/..."}, Why: "every component, on the backends that one goroutine can step; nothing that speaks with the world outside"},
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asking is a pod that requests so much.
-func asking(requests map[corev1.ResourceName]string, ports ...int32) *corev1.Pod {
+// demanding is a pod that requests so much.
+func demanding(requests map[corev1.ResourceName]string, ports ...int32) *corev1.Pod {
 	list := corev1.ResourceList{}
 	for name, text := range requests {
 		list[name] = resource.MustParse(text)
@@ -31,14 +31,14 @@ func TestAdmits(t *testing.T) {
 		"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "ephemeral-storage": resource.MustParse("1Gi"), "pods": resource.MustParse("3"),
 		"hugepages-2Mi": resource.MustParse("4Mi"), "example.com/gpu": resource.MustParse("1"),
 	}}}
-	there := []*corev1.Pod{asking(map[corev1.ResourceName]string{"cpu": "1500m", "memory": "600Mi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": "1"}, 80)}
+	there := []*corev1.Pod{demanding(map[corev1.ResourceName]string{"cpu": "1500m", "memory": "600Mi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": "1"}, 80)}
 	labelled := func(labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
 	}
-	selecting := asking(nil)
+	selecting := demanding(nil)
 	selecting.Spec.NodeSelector = map[string]string{"disk": "fast"}
-	burstable := asking(map[corev1.ResourceName]string{"memory": "1Mi"})
-	urgent, tolerant := asking(nil), asking(nil)
+	burstable := demanding(map[corev1.ResourceName]string{"memory": "1Mi"})
+	urgent, tolerant := demanding(nil), demanding(nil)
 	urgent.Spec.Priority = new(int32(2_000_000_000))
 	tolerant.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists}}
 	memory, disk := []corev1.NodeConditionType{corev1.NodeMemoryPressure}, []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure}
@@ -50,28 +50,28 @@ func TestAdmits(t *testing.T) {
 		pressure        []corev1.NodeConditionType
 		reason, message string
 	}{
-		{name: "fits", pod: asking(map[corev1.ResourceName]string{"cpu": "500m", "memory": "424Mi"}, 81)},
-		{name: "asks for nothing of what is used up", pod: asking(map[corev1.ResourceName]string{"ephemeral-storage": "0"})},
-		{name: "cpu", pod: asking(map[corev1.ResourceName]string{"cpu": "501m", "memory": "1Gi"}, 80), reason: "OutOfcpu",
+		{name: "fits", pod: demanding(map[corev1.ResourceName]string{"cpu": "500m", "memory": "424Mi"}, 81)},
+		{name: "asks for nothing of what is used up", pod: demanding(map[corev1.ResourceName]string{"ephemeral-storage": "0"})},
+		{name: "cpu", pod: demanding(map[corev1.ResourceName]string{"cpu": "501m", "memory": "1Gi"}, 80), reason: "OutOfcpu",
 			message: "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"},
-		{name: "memory", pod: asking(map[corev1.ResourceName]string{"memory": "425Mi"}), reason: "OutOfmemory",
+		{name: "memory", pod: demanding(map[corev1.ResourceName]string{"memory": "425Mi"}), reason: "OutOfmemory",
 			message: "Node didn't have enough resource: memory, requested: 445644800, used: 629145600, capacity: 1073741824"},
-		{name: "storage", pod: asking(map[corev1.ResourceName]string{"ephemeral-storage": "1"}), reason: "OutOfephemeral-storage",
+		{name: "storage", pod: demanding(map[corev1.ResourceName]string{"ephemeral-storage": "1"}), reason: "OutOfephemeral-storage",
 			message: "Node didn't have enough resource: ephemeral-storage, requested: 1, used: 1073741824, capacity: 1073741824"},
-		{name: "huge pages", pod: asking(map[corev1.ResourceName]string{"hugepages-2Mi": "2Mi"}), reason: "OutOfhugepages-2Mi",
+		{name: "huge pages", pod: demanding(map[corev1.ResourceName]string{"hugepages-2Mi": "2Mi"}), reason: "OutOfhugepages-2Mi",
 			message: "Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 4194304, capacity: 4194304"},
-		{name: "huge pages of a size that the node has not", pod: asking(map[corev1.ResourceName]string{"hugepages-1Gi": "1Gi"}), reason: "OutOfhugepages-1Gi",
+		{name: "huge pages of a size that the node has not", pod: demanding(map[corev1.ResourceName]string{"hugepages-1Gi": "1Gi"}), reason: "OutOfhugepages-1Gi",
 			message: "Node didn't have enough resource: hugepages-1Gi, requested: 1073741824, used: 0, capacity: 0"},
-		{name: "an extended resource", pod: asking(map[corev1.ResourceName]string{"example.com/gpu": "1"}), reason: "OutOfexample.com/gpu",
+		{name: "an extended resource", pod: demanding(map[corev1.ResourceName]string{"example.com/gpu": "1"}), reason: "OutOfexample.com/gpu",
 			message: "Node didn't have enough resource: example.com/gpu, requested: 1, used: 1, capacity: 1"},
-		{name: "an extended resource that the agent does not know", pod: asking(map[corev1.ResourceName]string{"example.com/other": "1"})},
-		{name: "pods", pod: asking(nil), more: 2, reason: "OutOfpods", message: "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"},
-		{name: "port", pod: asking(nil, 80), reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
+		{name: "an extended resource that the agent does not know", pod: demanding(map[corev1.ResourceName]string{"example.com/other": "1"})},
+		{name: "pods", pod: demanding(nil), more: 2, reason: "OutOfpods", message: "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"},
+		{name: "port", pod: demanding(nil, 80), reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
 		{name: "labels", pod: selecting, known: labelled(map[string]string{"disk": "slow"}), reason: "NodeAffinity",
 			message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		{name: "labels that match", pod: selecting, known: labelled(map[string]string{"disk": "fast"})},
 		{name: "labels that nobody knows", pod: selecting},
-		{name: "little memory, asks for nothing", pod: asking(nil), pressure: memory, reason: "Evicted", message: "The node had condition: [MemoryPressure]. "},
+		{name: "little memory, asks for nothing", pod: demanding(nil), pressure: memory, reason: "Evicted", message: "The node had condition: [MemoryPressure]. "},
 		{name: "little memory, tolerated", pod: tolerant, pressure: memory},
 		{name: "little memory, asks for some", pod: burstable, pressure: memory},
 		{name: "little disk", pod: burstable, pressure: disk, reason: "Evicted", message: "The node had condition: [MemoryPressure DiskPressure]. "},
@@ -80,7 +80,7 @@ func TestAdmits(t *testing.T) {
 	} {
 		g := ground{node: node, known: c.known, pods: there, pressure: c.pressure}
 		for range c.more {
-			g.pods = append(g.pods, asking(nil))
+			g.pods = append(g.pods, demanding(nil))
 		}
 		v := g.admits(c.pod)
 		if v == nil {
@@ -130,9 +130,9 @@ func TestR11_WhatIsAdmittedFits(t *testing.T) {
 					asks[name] = strconv.Itoa(n)
 				}
 			}
-			p := asking(asks)
+			p := demanding(asks)
 			if port := rapid.Int32Range(0, 6).Draw(t, "port"); port > 0 {
-				p = asking(asks, port)
+				p = demanding(asks, port)
 			}
 			v := g.admits(p)
 			if would := fits(append(slices.Clone(g.pods), p)); (v == nil) != would {

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/probe"
 )
 
@@ -36,7 +38,8 @@ type Config struct {
 	Dir        string                        // for the checkpoint; made 0700
 	Secrets    string                        // for Secrets; must be on a tmpfs, else none are kept
 	Workers    int                           // transitions at one time that work the engine; default 16
-	Collect    Collect
+	Collect    Collect                       // when images are removed that nothing uses
+	Images     Collector                     // who removes them on a full disk; nil: the agent, from its engine
 	// Probe asks a container how it is; default probe.Check.
 	Probe  func(context.Context, probe.Request) probe.Answer
 	Resync time.Duration        // how often everything is looked at; default 5 minutes
@@ -69,6 +72,7 @@ type Agent struct {
 	sample  sample       // the last reading of everything, for who asks once
 	squeeze squeeze      // what the machine is short of
 	known   *corev1.Node // the node's labels as the server has them; nil: it has not said
+	upkeep  upkeep       // of persistent volumes
 	out     outbox
 	events  recorder
 	alien   map[string]bool // foreign containers that were told of
@@ -107,10 +111,16 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, instance: rand.Text(), name: node.Name, node: node,
 		width:   make(chan struct{}, cfg.Workers),
-		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), tokens: newTokens(), gauge: newGauge(), out: newOutbox(), events: newRecorder(node.Name),
+		entries: map[types.UID]*entry{}, things: newThings(), flow: newFlow(), tokens: newTokens(), gauge: newGauge(), upkeep: newUpkeep(), out: newOutbox(), events: newRecorder(node.Name),
 		poke: make(chan struct{}, 1), send: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
+	if a.cfg.Images == nil {
+		a.cfg.Images = a
+	}
 	a.born = cfg.Now()
+	if cfg.Volumes != nil && cfg.Volumes.PersistentDir() != "" {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, api.VolumesDirAnnotation, cfg.Volumes.PersistentDir())
+	}
 	a.probes = probes{schedule: probe.NewSchedule[*watch](defaultProbes, defaultCommands), wake: make(chan struct{}, 1)}
 	if cfg.Probe == nil {
 		a.cfg.Probe = func(ctx context.Context, req probe.Request) probe.Answer { return probe.Check(ctx, req, a.exec) }
@@ -139,6 +149,12 @@ func New(cfg Config) (*Agent, error) {
 		a.things.secrets[nameOf(s)] = s
 	}
 	a.restore(saved.tokens)
+	for _, c := range saved.claims {
+		a.things.claims[nameOf(c)] = c
+	}
+	for _, v := range saved.volumes {
+		a.things.volumes[v.Name] = v
+	}
 	for _, s := range saved.services {
 		a.flow.setService(s)
 	}
@@ -166,6 +182,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.weigh(ctx) })
 	wg.Go(func() { a.press(ctx) })
 	wg.Go(func() { a.collect(ctx) })
+	wg.Go(func() { a.keepUp(ctx) })
 	wg.Go(func() { a.examine(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)

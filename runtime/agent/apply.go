@@ -76,6 +76,7 @@ func (a *Agent) apply(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 			}
 			e.set(nil)
 			e.record.clean = true
+			notify(a.upkeep.wake) // what it had may go now
 			a.mu.Unlock()
 		}
 	}

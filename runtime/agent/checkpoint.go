@@ -53,6 +53,8 @@ type saved struct {
 	configMaps []*corev1.ConfigMap
 	secrets    []*corev1.Secret
 	tokens     []*corev1.Secret
+	claims     []*corev1.PersistentVolumeClaim
+	volumes    []*corev1.PersistentVolume
 	services   []*corev1.Service
 	slices     []*discoveryv1.EndpointSlice
 	all        bool // every Service and slice that there was; a name of none does not exist
@@ -67,7 +69,7 @@ const (
 
 func openCheckpoint(dir, secrets string, log *slog.Logger) (*checkpoint, error) {
 	k := &checkpoint{dir: dir, secrets: secrets, log: log, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), pending: map[string]marshaler{}}
-	for _, d := range []string{"pods", "configmaps", "services", "endpointslices"} {
+	for _, d := range []string{"pods", "configmaps", "services", "endpointslices", "persistentvolumeclaims", "persistentvolumes"} {
 		d = filepath.Join(dir, d)
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make the checkpoint's folder: %w", err)
@@ -103,6 +105,12 @@ func (k *checkpoint) load() (saved, error) {
 		return out, err
 	}
 	if out.configMaps, err = loadAll(k, filepath.Join(k.dir, "configmaps"), func() *corev1.ConfigMap { return &corev1.ConfigMap{} }); err != nil {
+		return out, err
+	}
+	if out.claims, err = loadAll(k, k.claims(), func() *corev1.PersistentVolumeClaim { return &corev1.PersistentVolumeClaim{} }); err != nil {
+		return out, err
+	}
+	if out.volumes, err = loadAll(k, k.volumes(), func() *corev1.PersistentVolume { return &corev1.PersistentVolume{} }); err != nil {
 		return out, err
 	}
 	if out.services, err = loadAll(k, k.services(), func() *corev1.Service { return &corev1.Service{} }); err != nil {
@@ -199,7 +207,7 @@ func decodeCheckpoint(raw []byte, obj readable) error {
 	if err := obj.Unmarshal(body); err != nil {
 		return fmt.Errorf("decode: %w", err)
 	}
-	if obj.GetName() == "" || obj.GetNamespace() == "" {
+	if _, global := obj.(*corev1.PersistentVolume); obj.GetName() == "" || obj.GetNamespace() == "" && !global {
 		return errors.New("it names no object")
 	}
 	return nil
@@ -249,6 +257,20 @@ func (k *checkpoint) dropTokenNamed(namespace, name string) {
 	}
 }
 
+func (k *checkpoint) saveClaim(c *corev1.PersistentVolumeClaim) {
+	k.put(k.objectPath(k.claims(), c.Namespace, c.Name), c)
+}
+
+func (k *checkpoint) dropClaim(namespace, name string) {
+	k.put(k.objectPath(k.claims(), namespace, name), nil)
+}
+
+func (k *checkpoint) saveVolume(v *corev1.PersistentVolume) {
+	k.put(k.objectPath(k.volumes(), "", v.Name), v)
+}
+
+func (k *checkpoint) dropVolume(name string) { k.put(k.objectPath(k.volumes(), "", name), nil) }
+
 func (k *checkpoint) saveService(s *corev1.Service) {
 	k.put(k.objectPath(k.services(), s.Namespace, s.Name), s)
 }
@@ -265,6 +287,8 @@ func (k *checkpoint) dropSlice(namespace, name string) {
 	k.put(k.objectPath(k.slices(), namespace, name), nil)
 }
 
+func (k *checkpoint) claims() string               { return filepath.Join(k.dir, "persistentvolumeclaims") }
+func (k *checkpoint) volumes() string              { return filepath.Join(k.dir, "persistentvolumes") }
 func (k *checkpoint) services() string             { return filepath.Join(k.dir, "services") }
 func (k *checkpoint) slices() string               { return filepath.Join(k.dir, "endpointslices") }
 func (k *checkpoint) configMaps() string           { return filepath.Join(k.dir, "configmaps") }

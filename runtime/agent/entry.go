@@ -151,6 +151,7 @@ func (a *Agent) Adopt(ctx context.Context) (err error) {
 		return fmt.Errorf("list sandboxes: %w", err)
 	}
 	a.foreign(strangers)
+	a.upkeep.list()
 	found := make(map[types.UID]bool, len(states))
 	for i := range states {
 		s := &states[i]

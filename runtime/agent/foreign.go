@@ -45,20 +45,25 @@ func (a *Agent) foreign(found []ForeignContainer) {
 	a.condition(next)
 }
 
-// foreignEvent is the same for the same container, also from an agent that was started
-// again, so that the server takes it once.
 func (a *Agent) foreignEvent(c ForeignContainer) *corev1.Event {
 	return a.nodeEvent(c.ID+" "+c.CreatedAt.UTC().String(), corev1.EventTypeWarning, "ForeignContainer", foreignText([]ForeignContainer{c}))
 }
 
 // nodeEvent is an event about the node. The server takes one of a key once.
 func (a *Agent) nodeEvent(key, type_, reason, message string) *corev1.Event {
+	e := a.eventAbout(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.name}, key)
+	e.Type, e.Reason, e.Message = type_, reason, message
+	return e
+}
+
+// eventAbout is a warning about what is no pod; its name is the same for the same key,
+// also from an agent that was started again, so that the server takes it once.
+func (a *Agent) eventAbout(about corev1.ObjectReference, key string) *corev1.Event {
 	sum := sha256.Sum256([]byte(key))
 	at := seconds(a.cfg.Now())
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: a.name[:min(len(a.name), 220)] + "." + hex.EncodeToString(sum[:8])},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.name},
-		Reason:         reason, Type: type_, Count: 1, FirstTimestamp: at, LastTimestamp: at, Message: message,
+		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: about.Name[:min(len(about.Name), 220)] + "." + hex.EncodeToString(sum[:8])},
+		InvolvedObject: about, Type: corev1.EventTypeWarning, Count: 1, FirstTimestamp: at, LastTimestamp: at,
 		Source:              corev1.EventSource{Component: "headway-agent", Host: a.name},
 		ReportingController: "headway-agent", ReportingInstance: a.name,
 	}

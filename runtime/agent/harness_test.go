@@ -55,6 +55,9 @@ type server struct {
 	names    map[string]bool           // of events
 	nodes    []corev1.NodeCondition    // the node's, as it was sent last
 	tokens   []*session.TokenRequest
+	ended    []string // volumes that are gone: name and uid
+
+	volumesDir string // of the node
 }
 
 func newServer(t testing.TB) *server {
@@ -167,6 +170,8 @@ func (s *server) take(m *session.Up) *session.Down {
 		return &session.Down{Message: &session.Down_Stored{Stored: &session.Stored{Namespace: p.Namespace, Name: p.Name, Uid: p.Uid, Sequence: p.Sequence}}}
 	case *session.Up_NodeStatus:
 		s.node(m.NodeStatus)
+	case *session.Up_VolumeGone:
+		s.ended = append(s.ended, m.VolumeGone.Name+" "+m.VolumeGone.Uid)
 	case *session.Up_Routed:
 		s.routed = m.Routed.Revision
 	case *session.Up_TokenRequest:
@@ -191,6 +196,7 @@ func (s *server) node(raw []byte) {
 	}
 	s.stocked = append(s.stocked, n.Status.Images)
 	s.nodes = n.Status.Conditions
+	s.volumesDir = n.Annotations[api.VolumesDirAnnotation]
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:

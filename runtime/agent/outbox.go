@@ -24,6 +24,7 @@ type outbox struct {
 	routed   int64            // revision that the node's traffic goes by
 	told     int64            // revision that the server knows of
 	figures  *session.Figures // the newest
+	gone     []*session.VolumeGone
 	events   []*corev1.Event
 	lost     int // events that found no room
 }
@@ -70,7 +71,7 @@ func (b *outbox) drop(uid types.UID) { delete(b.pods, uid) }
 
 // again has everything that is not known to be stored sent again.
 func (b *outbox) again() {
-	b.routed, b.told, b.figures = 0, 0, nil
+	b.routed, b.told, b.figures, b.gone = 0, 0, nil, nil
 	queued := make(map[types.UID]bool, len(b.unsent))
 	for _, uid := range b.unsent {
 		queued[uid] = true
@@ -131,6 +132,11 @@ func (b *outbox) next(now time.Time, written func(types.UID) bool) (*session.Up,
 	if b.routed > b.told {
 		b.told = b.routed
 		return &session.Up{Message: &session.Up_Routed{Routed: &session.Routed{Revision: b.routed}}}, time.Time{}, nil
+	}
+	if len(b.gone) > 0 {
+		m := b.gone[0]
+		b.gone = b.gone[1:]
+		return &session.Up{Message: &session.Up_VolumeGone{VolumeGone: m}}, time.Time{}, nil
 	}
 	if b.node != nil {
 		raw, err := b.node.Marshal()

@@ -125,7 +125,7 @@ func TestStrain(t *testing.T) {
 
 func TestRank(t *testing.T) {
 	made := func(name string, priority int32, request string, uses int64) footprint {
-		p := asking(map[corev1.ResourceName]string{"memory": request, "ephemeral-storage": request})
+		p := demanding(map[corev1.ResourceName]string{"memory": request, "ephemeral-storage": request})
 		p.ObjectMeta = metav1.ObjectMeta{Name: name, UID: types.UID(name)}
 		p.Spec.Priority = &priority
 		return footprint{pod: p, volumes: Room{Bytes: uses - 1, Inodes: 1}, containers: []use{{name: "main", memory: uses, written: Room{Bytes: 1, Inodes: uses}, processes: uses}}}

@@ -20,6 +20,7 @@ func (a *Agent) Begin() {
 	a.seen = map[string]bool{}
 	a.flow.marked, a.flow.routed = 0, 0 // of another session, perhaps of another history of the store
 	a.gauge.ask(nil)                    // it asks anew
+	a.upkeep.again()
 	a.out.again()
 	a.tokens.again()
 	for _, e := range a.entries {
@@ -94,6 +95,25 @@ func (a *Agent) set(m *session.Assignment) error {
 		a.things.secrets[nameOf(s)] = s
 		a.keep.saveSecret(s)
 		a.arrived(session.Secrets, s.Namespace, s.Name)
+	case len(m.PersistentVolumeClaim) > 0:
+		c := &corev1.PersistentVolumeClaim{}
+		if err := c.Unmarshal(m.PersistentVolumeClaim); err != nil {
+			return fmt.Errorf("decode a persistentvolumeclaim that the server sent: %w", err)
+		}
+		a.note(session.Claims, nameOf(c))
+		a.things.claims[nameOf(c)] = c
+		a.keep.saveClaim(c)
+		a.arrived(session.Claims, c.Namespace, c.Name)
+	case len(m.PersistentVolume) > 0:
+		pv := &corev1.PersistentVolume{}
+		if err := pv.Unmarshal(m.PersistentVolume); err != nil {
+			return fmt.Errorf("decode a persistentvolume that the server sent: %w", err)
+		}
+		a.note(session.Volumes, pv.Name)
+		a.things.volumes[pv.Name] = pv
+		a.keep.saveVolume(pv)
+		a.upkeep.doom(pv, m.Discard)
+		a.volumeArrived(pv.Name)
 	case len(m.Service) > 0:
 		s := &corev1.Service{}
 		if err := s.Unmarshal(m.Service); err != nil {
@@ -142,6 +162,13 @@ func (a *Agent) unset(m *session.ObjectName) {
 	case session.Secrets:
 		delete(a.things.secrets, m.Namespace+"/"+m.Name)
 		a.keep.dropSecret(m.Namespace, m.Name)
+	case session.Claims:
+		delete(a.things.claims, m.Namespace+"/"+m.Name)
+		a.keep.dropClaim(m.Namespace, m.Name)
+	case session.Volumes:
+		delete(a.things.volumes, m.Name)
+		a.keep.dropVolume(m.Name)
+		a.upkeep.spare(m.Name)
 	case session.Services:
 		a.flow.unsetService(m.Namespace, m.Name)
 		a.keep.dropService(m.Namespace, m.Name)
@@ -180,6 +207,17 @@ func (a *Agent) sweep() {
 			a.unset(&session.ObjectName{Resource: session.Secrets, Namespace: s.Namespace, Name: s.Name})
 		}
 	}
+	for _, name := range sortedKeys(a.things.claims) {
+		if !a.seen[session.Claims+" "+name] {
+			c := a.things.claims[name]
+			a.unset(&session.ObjectName{Resource: session.Claims, Namespace: c.Namespace, Name: c.Name})
+		}
+	}
+	for _, name := range sortedKeys(a.things.volumes) {
+		if !a.seen[session.Volumes+" "+name] {
+			a.unset(&session.ObjectName{Resource: session.Volumes, Name: name})
+		}
+	}
 	for _, o := range a.flow.unseen(a.seen) {
 		a.unset(o)
 	}
@@ -194,6 +232,7 @@ func (a *Agent) sweep() {
 			a.wake(e)
 		}
 	}
+	a.upkeep.list()
 }
 
 // Take takes the next message for the server out of the outbox; nil with a time

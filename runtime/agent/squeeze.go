@@ -12,6 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Collector removes images that nothing uses. An Agent is one.
+type Collector interface {
+	// CollectImages frees at least so many bytes, if it can, and says how many it did.
+	CollectImages(ctx context.Context, freeBytes int64) (freed int64, err error)
+}
+
 const (
 	pressPeriod  = 10 * time.Second // Kubernetes'
 	evictionWait = 30 * time.Second // for what an evicted pod held
@@ -70,7 +76,7 @@ func (a *Agent) Press(ctx context.Context) error {
 		if resourceOf(t.Signal) == corev1.ResourceEphemeralStorage {
 			lacks = t.least(host[t.Signal].All) - host[t.Signal].Free
 		}
-		freed, err := a.CollectImages(ctx, lacks)
+		freed, err := a.cfg.Images.CollectImages(ctx, lacks)
 		if err != nil {
 			a.log.Error("images could not be collected on a full disk", "error", err)
 		}
@@ -191,7 +197,7 @@ func (a *Agent) footprints(ctx context.Context, name corev1.ResourceName, pods [
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			used, err := a.cfg.Volumes.Usage(f.pod.UID, v.Name)
+			used, err := a.cfg.Volumes.Usage(ctx, f.pod.UID, v.Name, math.MaxInt64)
 			if err != nil {
 				a.log.Error("emptyDir not measured", "pod", f.pod.UID, "volume", v.Name, "error", err)
 				continue

@@ -67,7 +67,7 @@ func (a *Agent) overfull(ctx context.Context, pod *corev1.Pod) *verdict {
 		if !onDisk(v) || !limited && !sized(v) || a.cfg.Volumes == nil {
 			continue
 		}
-		used, err := a.cfg.Volumes.Usage(pod.UID, v.Name)
+		used, err := a.cfg.Volumes.Usage(ctx, pod.UID, v.Name, mostOf(pod, v))
 		if err != nil {
 			a.log.Error("emptyDir not measured: its limit is not held meanwhile", "pod", pod.UID, "volume", v.Name, "error", err)
 			continue
@@ -84,6 +84,17 @@ func (a *Agent) overfull(ctx context.Context, pod *corev1.Pod) *verdict {
 		}
 	}
 	return exceeds(pod, volumes, written)
+}
+
+// mostOf is what an emptyDir may hold by any limit: the first byte above it is enough
+// to know.
+func mostOf(pod *corev1.Pod, v *corev1.Volume) int64 {
+	limits := requests.PodLimits(pod, requests.PodResourcesOptions{})
+	most := limits.StorageEphemeral().Value()
+	if sized(v) {
+		most = max(most, v.EmptyDir.SizeLimit.Value())
+	}
+	return most
 }
 
 func sized(v *corev1.Volume) bool {

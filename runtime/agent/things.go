@@ -11,15 +11,20 @@ import (
 	"headway.dev/headway/runtime/session"
 )
 
-// things are the ConfigMaps and Secrets that the node's pods refer to, by
-// namespace and name.
+// things are the ConfigMaps, Secrets and claims that the node's pods refer to, by
+// namespace and name, and the volumes that those claims have or whose data is here.
 type things struct {
 	configMaps map[string]*corev1.ConfigMap
 	secrets    map[string]*corev1.Secret
+	claims     map[string]*corev1.PersistentVolumeClaim
+	volumes    map[string]*corev1.PersistentVolume // by name
 }
 
 func newThings() things {
-	return things{configMaps: map[string]*corev1.ConfigMap{}, secrets: map[string]*corev1.Secret{}}
+	return things{
+		configMaps: map[string]*corev1.ConfigMap{}, secrets: map[string]*corev1.Secret{},
+		claims: map[string]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{},
+	}
 }
 
 func (t things) configMap(namespace, name string) *corev1.ConfigMap {
@@ -37,10 +42,10 @@ func nameOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName(
 func (a *Agent) arrived(resource, namespace, name string) {
 	for _, uid := range sortedKeys(a.entries) {
 		e := a.entries[uid]
-		if e.pod == nil || e.pod.Namespace != namespace || len(e.record.troubles) == 0 && !hasContent(&e.pod.Spec) {
+		if e.pod == nil || e.pod.Namespace != namespace || len(e.record.troubles) == 0 && !e.record.sandbox.forObject && !hasContent(&e.pod.Spec) {
 			continue
 		}
-		if !slices.Contains(session.References(&e.pod.Spec), session.Reference{Resource: resource, Name: name}) {
+		if !slices.Contains(session.References(e.pod), session.Reference{Resource: resource, Name: name}) {
 			continue
 		}
 		for container, t := range e.record.troubles {
@@ -54,6 +59,15 @@ func (a *Agent) arrived(resource, namespace, name string) {
 		}
 		a.outdate(e)
 		a.wake(e)
+	}
+}
+
+// volumeArrived is arrived for a volume: what waits for it waits by its claim.
+func (a *Agent) volumeArrived(name string) {
+	for _, key := range sortedKeys(a.things.claims) {
+		if claim := a.things.claims[key]; claim.Spec.VolumeName == name {
+			a.arrived(session.Claims, claim.Namespace, claim.Name)
+		}
 	}
 }
 

@@ -22,12 +22,27 @@ type Volumes interface {
 	Refresh(ctx context.Context, uid types.UID, volumes []volume.Volume) error
 	// Mounts prepares what a container mounts, and says where it is.
 	Mounts(ctx context.Context, uid types.UID, c *corev1.Container, volumes []volume.Volume) ([]volume.Mount, error)
-	// Usage is what a volume takes of the disk.
-	Usage(uid types.UID, name string) (Room, error)
+	// Usage is what a volume takes of the disk; when it is more than enough bytes, it
+	// counts no further.
+	Usage(ctx context.Context, uid types.UID, name string, enough int64) (Room, error)
 	// Remove takes everything of a pod away.
 	Remove(ctx context.Context, uid types.UID) error
 	// Pods lists those of which something is there.
 	Pods() ([]types.UID, error)
+	Persistent
+}
+
+// Persistent are the volumes that outlive their pods, as far as this machine makes them.
+type Persistent interface {
+	// PersistentDir is the folder that has them; "": the machine makes none.
+	PersistentDir() string
+	// Kept lists those of which there are data.
+	Kept() ([]string, error)
+	// Discard sets the data of one aside for Clear, if no pod has it.
+	Discard(ctx context.Context, name string) error
+	// Clear removes a part of all that was set aside, and says of which volumes
+	// something is left; with the error of those that cannot be removed.
+	Clear(ctx context.Context) (left []string, err error)
 }
 
 const failedMount = "FailedMount"
@@ -56,6 +71,11 @@ func (a *Agent) volumesOf(pod *corev1.Pod) ([]volume.Volume, error) {
 			return a.token(pod, session.TokenOf(p))
 		},
 		Memory: a.node.Status.Allocatable.Memory().Value(),
+		Claim: func(name string) *corev1.PersistentVolumeClaim {
+			return a.things.claims[pod.Namespace+"/"+name]
+		},
+		PersistentVolume: func(name string) *corev1.PersistentVolume { return a.things.volumes[name] },
+		Node:             a.name, Dir: a.cfg.Volumes.PersistentDir(),
 	})
 }
 
@@ -104,7 +124,7 @@ func (a *Agent) refillable(e *entry, now time.Time) bool {
 func (a *Agent) refill(ctx context.Context, e *entry, pod *corev1.Pod) {
 	a.mu.Lock()
 	e.stale = false
-	wanted, err := a.volumesOf(pod)
+	wanted, err := a.volumesOf(contentOnly(pod)) // what is mounted stays so, whatever became of its claim
 	a.mu.Unlock()
 	if err == nil {
 		err = a.cfg.Volumes.Refresh(ctx, pod.UID, wanted)
@@ -132,11 +152,19 @@ func (a *Agent) refill(ctx context.Context, e *entry, pod *corev1.Pod) {
 	e.stale = true
 }
 
+// changes says whether the content of a volume can change while its pod runs.
+func changes(v corev1.Volume) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+}
+
 // hasContent says whether a pod has a volume whose content can change while it runs.
-func hasContent(spec *corev1.PodSpec) bool {
-	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
-		return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
-	})
+func hasContent(spec *corev1.PodSpec) bool { return slices.ContainsFunc(spec.Volumes, changes) }
+
+// contentOnly is a pod without its other volumes.
+func contentOnly(pod *corev1.Pod) *corev1.Pod {
+	out := *pod
+	out.Spec.Volumes = slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool { return !changes(v) })
+	return &out
 }
 
 // outdate has the content of a pod's volumes looked at. The caller holds mu.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,17 +32,27 @@ type shelf struct {
 	mounts   map[string]string // container to its mounts
 	used     int64
 	fail     error
+	kept     map[string]bool // persistent volumes that have data
+	aside    []string        // of which something is left
+	stuck    error           // they cannot be removed
+	fails    error           // of Discard
+	blind    error           // nobody can look at them
 	fills    int
 	refills  int
 }
 
 func newShelf() *shelf {
-	return &shelf{pods: map[types.UID]map[string]volume.Volume{}, mounts: map[string]string{}}
+	return &shelf{kept: map[string]bool{}, pods: map[types.UID]map[string]volume.Volume{}, mounts: map[string]string{}}
 }
 
 func (s *shelf) put(uid types.UID, all []volume.Volume) error {
 	if s.fail != nil {
 		return &volume.Error{Volume: "v", Err: s.fail}
+	}
+	for _, v := range all {
+		if v.Persistent != "" {
+			s.kept[v.Persistent] = true
+		}
 	}
 	if s.pods[uid] == nil {
 		s.pods[uid] = map[string]volume.Volume{}
@@ -80,7 +91,7 @@ func (s *shelf) Mounts(_ context.Context, uid types.UID, c *corev1.Container, _ 
 	return out, nil
 }
 
-func (s *shelf) Usage(types.UID, string) (agent.Room, error) {
+func (s *shelf) Usage(context.Context, types.UID, string, int64) (agent.Room, error) {
 	time.Sleep(s.slow)
 	s.mu.Lock()
 	s.measured++
@@ -117,7 +128,47 @@ func (s *shelf) calls() (fills, refills int) {
 	return s.fills, s.refills
 }
 
-func (s *shelf) kept() int {
+func (s *shelf) PersistentDir() string { return "/persistent" }
+
+func (s *shelf) Kept() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.kept)), nil
+}
+
+func (s *shelf) Discard(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails != nil {
+		return s.fails
+	}
+	for uid, all := range s.pods {
+		for _, v := range all {
+			if v.Persistent == name {
+				return fmt.Errorf("pod %s has it", uid)
+			}
+		}
+	}
+	if s.kept[name] {
+		delete(s.kept, name)
+		s.aside = append(s.aside, name, name, name) // it takes three steps
+	}
+	return nil
+}
+
+func (s *shelf) Clear(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.blind != nil {
+		return nil, s.blind
+	}
+	if s.stuck == nil && len(s.aside) > 0 {
+		s.aside = s.aside[1:]
+	}
+	return slices.Compact(slices.Clone(s.aside)), s.stuck
+}
+
+func (s *shelf) held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.pods)
@@ -300,7 +351,7 @@ func TestVolumesGoWithTheirPod(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		s.live <- unsetPod(p)
 		synctest.Wait()
-		if vols.kept() != 0 {
+		if vols.held() != 0 {
 			t.Errorf("kept: %+v", vols.pods)
 		}
 	})

@@ -11,6 +11,8 @@ package session
 //	   agent of version 1 passes them over, and its pods are stopped without a wait.
 //	3: Measure asks for Figures; an agent of version 2 is not asked, and autoscalers
 //	   know nothing of its pods.
-//	4: TokenRequest asks for a Token; the pods of an agent of version 3 run without
-//	   tokens of their accounts until it is replaced.
+//	4: TokenRequest asks for a Token; claims and persistent volumes are assigned, and
+//	   VolumeGone answers one that is to be discarded. An agent of version 3 is sent
+//	   none of these: its pods run without tokens of their accounts until it is
+//	   replaced, and those that have claims do not start.
 const Version = 4

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"headway.dev/headway/api"
 )
 
 // Bounds that both ends keep.
@@ -19,6 +21,7 @@ const (
 	MaxPods    = 1000      // pods of one node
 	MaxStreams = 64        // open streams of one node
 	MaxNode    = 256 << 10 // bytes of a Node that an agent sends
+	MaxGone    = 1000      // volumes that an agent says at one time that it is done with
 )
 
 const (
@@ -69,9 +72,13 @@ func SettableLabel(key string) bool {
 	return true
 }
 
-// Reference is a ConfigMap or a Secret that a pod refers to, in its namespace.
+// SettableAnnotation says whether an agent decides about an annotation of its own Node:
+// it is what the agent says, and gone when it says nothing.
+func SettableAnnotation(key string) bool { return key == api.VolumesDirAnnotation }
+
+// Reference is a ConfigMap, a Secret or a claim that a pod refers to, in its namespace.
 type Reference struct {
-	Resource string // configmaps, secrets
+	Resource string // configmaps, secrets, persistentvolumeclaims
 	Name     string
 }
 
@@ -82,10 +89,13 @@ const (
 	Secrets    = "secrets"
 	Services   = "services"
 	Slices     = "endpointslices"
+	Claims     = "persistentvolumeclaims"
+	Volumes    = "persistentvolumes"
 )
 
 // References lists what a pod refers to, sorted, each once.
-func References(spec *corev1.PodSpec) []Reference {
+func References(pod *corev1.Pod) []Reference {
+	spec := &pod.Spec
 	var out []Reference
 	add := func(resource, name string) {
 		if name != "" {
@@ -102,6 +112,7 @@ func References(spec *corev1.PodSpec) []Reference {
 	}
 	for i := range spec.Volumes {
 		volumeReferences(&spec.Volumes[i], add)
+		add(Claims, api.ClaimName(pod, &spec.Volumes[i]))
 	}
 	slices.SortFunc(out, func(a, b Reference) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))

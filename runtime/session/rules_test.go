@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"headway.dev/headway/runtime/session"
 )
@@ -49,7 +50,7 @@ func TestReferences(t *testing.T) {
 			{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local("s1")}}},
 		},
 	}
-	spec := &corev1.PodSpec{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{c}, Containers: []corev1.Container{c}, ImagePullSecrets: []corev1.LocalObjectReference{local("pull")},
 		Volumes: []corev1.Volume{
 			{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c3")}}},
@@ -57,10 +58,12 @@ func TestReferences(t *testing.T) {
 			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("c4")}}, {Secret: &corev1.SecretProjection{LocalObjectReference: local("s4")}},
 			}}}},
+			{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}},
+			{Name: "own", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 		},
-	}
-	want := "[{configmaps c1} {configmaps c2} {configmaps c3} {configmaps c4} {secrets pull} {secrets s1} {secrets s3} {secrets s4}]"
-	if got := fmt.Sprint(session.References(spec)); got != want {
+	}}
+	want := "[{configmaps c1} {configmaps c2} {configmaps c3} {configmaps c4} {persistentvolumeclaims claim} {persistentvolumeclaims p-own} {secrets pull} {secrets s1} {secrets s3} {secrets s4}]"
+	if got := fmt.Sprint(session.References(pod)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

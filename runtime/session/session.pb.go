@@ -37,6 +37,7 @@ type Up struct {
 	//	*Up_Routed
 	//	*Up_Figures
 	//	*Up_TokenRequest
+	//	*Up_VolumeGone
 	Message       isUp_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -151,6 +152,15 @@ func (x *Up) GetTokenRequest() *TokenRequest {
 	return nil
 }
 
+func (x *Up) GetVolumeGone() *VolumeGone {
+	if x != nil {
+		if x, ok := x.Message.(*Up_VolumeGone); ok {
+			return x.VolumeGone
+		}
+	}
+	return nil
+}
+
 type isUp_Message interface {
 	isUp_Message()
 }
@@ -187,6 +197,10 @@ type Up_TokenRequest struct {
 	TokenRequest *TokenRequest `protobuf:"bytes,50,opt,name=token_request,json=tokenRequest,proto3,oneof"`
 }
 
+type Up_VolumeGone struct {
+	VolumeGone *VolumeGone `protobuf:"bytes,8,opt,name=volume_gone,json=volumeGone,proto3,oneof"`
+}
+
 func (*Up_Hello) isUp_Message() {}
 
 func (*Up_Renew) isUp_Message() {}
@@ -202,6 +216,8 @@ func (*Up_Routed) isUp_Message() {}
 func (*Up_Figures) isUp_Message() {}
 
 func (*Up_TokenRequest) isUp_Message() {}
+
+func (*Up_VolumeGone) isUp_Message() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -586,6 +602,60 @@ func (x *Figures) GetWindowNanos() int64 {
 	return 0
 }
 
+// VolumeGone says that the agent is done with a volume that was sent to be discarded:
+// nothing of its data is left, or it is kept as its reclaim policy says.
+type VolumeGone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeGone) Reset() {
+	*x = VolumeGone{}
+	mi := &file_runtime_session_session_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeGone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeGone) ProtoMessage() {}
+
+func (x *VolumeGone) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeGone.ProtoReflect.Descriptor instead.
+func (*VolumeGone) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *VolumeGone) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VolumeGone) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 type PodFigures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -597,7 +667,7 @@ type PodFigures struct {
 
 func (x *PodFigures) Reset() {
 	*x = PodFigures{}
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +679,7 @@ func (x *PodFigures) String() string {
 func (*PodFigures) ProtoMessage() {}
 
 func (x *PodFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[7]
+	mi := &file_runtime_session_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +692,7 @@ func (x *PodFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFigures.ProtoReflect.Descriptor instead.
 func (*PodFigures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{7}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PodFigures) GetUid() string {
@@ -657,7 +727,7 @@ type ContainerFigures struct {
 
 func (x *ContainerFigures) Reset() {
 	*x = ContainerFigures{}
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +739,7 @@ func (x *ContainerFigures) String() string {
 func (*ContainerFigures) ProtoMessage() {}
 
 func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[8]
+	mi := &file_runtime_session_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +752,7 @@ func (x *ContainerFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerFigures.ProtoReflect.Descriptor instead.
 func (*ContainerFigures) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{8}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ContainerFigures) GetName() string {
@@ -729,7 +799,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +811,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[9]
+	mi := &file_runtime_session_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +824,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{9}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Down) GetMessage() isDown_Message {
@@ -963,7 +1033,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1045,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[10]
+	mi := &file_runtime_session_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1058,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{10}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Token) GetUid() string {
@@ -1044,7 +1114,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1126,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[11]
+	mi := &file_runtime_session_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1139,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{11}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Welcome) GetVersion() int32 {
@@ -1103,7 +1173,7 @@ type Renewed struct {
 
 func (x *Renewed) Reset() {
 	*x = Renewed{}
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1185,7 @@ func (x *Renewed) String() string {
 func (*Renewed) ProtoMessage() {}
 
 func (x *Renewed) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[12]
+	mi := &file_runtime_session_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1198,7 @@ func (x *Renewed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewed.ProtoReflect.Descriptor instead.
 func (*Renewed) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{12}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Renewed) GetSent() int64 {
@@ -1145,22 +1215,25 @@ func (x *Renewed) GetTtlNanos() int64 {
 	return 0
 }
 
-// Assignment is one object: exactly one field is set.
+// Assignment is one object: exactly one of the bytes is set.
 type Assignment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pod           []byte                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                          // protobuf of core/v1 Pod
-	ConfigMap     []byte                 `protobuf:"bytes,2,opt,name=config_map,json=configMap,proto3" json:"config_map,omitempty"`             // protobuf of core/v1 ConfigMap
-	Secret        []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`                                    // protobuf of core/v1 Secret
-	Service       []byte                 `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`                                  // protobuf of core/v1 Service, see ForRouting
-	EndpointSlice []byte                 `protobuf:"bytes,5,opt,name=endpoint_slice,json=endpointSlice,proto3" json:"endpoint_slice,omitempty"` // protobuf of discovery/v1 EndpointSlice, see ForRouting
-	Node          []byte                 `protobuf:"bytes,20,opt,name=node,proto3" json:"node,omitempty"`                                       // protobuf of core/v1 Node: the node's own name and labels
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	Pod                   []byte                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                                                    // protobuf of core/v1 Pod
+	ConfigMap             []byte                 `protobuf:"bytes,2,opt,name=config_map,json=configMap,proto3" json:"config_map,omitempty"`                                       // protobuf of core/v1 ConfigMap
+	Secret                []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`                                                              // protobuf of core/v1 Secret
+	Service               []byte                 `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`                                                            // protobuf of core/v1 Service, see ForRouting
+	EndpointSlice         []byte                 `protobuf:"bytes,5,opt,name=endpoint_slice,json=endpointSlice,proto3" json:"endpoint_slice,omitempty"`                           // protobuf of discovery/v1 EndpointSlice, see ForRouting
+	Node                  []byte                 `protobuf:"bytes,20,opt,name=node,proto3" json:"node,omitempty"`                                                                 // protobuf of core/v1 Node: the node's own name and labels
+	PersistentVolumeClaim []byte                 `protobuf:"bytes,6,opt,name=persistent_volume_claim,json=persistentVolumeClaim,proto3" json:"persistent_volume_claim,omitempty"` // protobuf of core/v1 PersistentVolumeClaim
+	PersistentVolume      []byte                 `protobuf:"bytes,7,opt,name=persistent_volume,json=persistentVolume,proto3" json:"persistent_volume,omitempty"`                  // protobuf of core/v1 PersistentVolume
+	Discard               bool                   `protobuf:"varint,8,opt,name=discard,proto3" json:"discard,omitempty"`                                                           // of a persistent volume: no claim has it any more, its data is to go
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1245,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[13]
+	mi := &file_runtime_session_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1258,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{13}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Assignment) GetPod() []byte {
@@ -1230,6 +1303,27 @@ func (x *Assignment) GetNode() []byte {
 	return nil
 }
 
+func (x *Assignment) GetPersistentVolumeClaim() []byte {
+	if x != nil {
+		return x.PersistentVolumeClaim
+	}
+	return nil
+}
+
+func (x *Assignment) GetPersistentVolume() []byte {
+	if x != nil {
+		return x.PersistentVolume
+	}
+	return nil
+}
+
+func (x *Assignment) GetDiscard() bool {
+	if x != nil {
+		return x.Discard
+	}
+	return false
+}
+
 // Mark says that every change of a Service or an EndpointSlice up to this revision
 // of the store has been sent.
 type Mark struct {
@@ -1241,7 +1335,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1347,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[14]
+	mi := &file_runtime_session_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1360,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{14}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Mark) GetRevision() int64 {
@@ -1286,7 +1380,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1392,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[15]
+	mi := &file_runtime_session_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1405,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{15}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Drained) GetUid() string {
@@ -1333,7 +1427,7 @@ type Measure struct {
 
 func (x *Measure) Reset() {
 	*x = Measure{}
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1439,7 @@ func (x *Measure) String() string {
 func (*Measure) ProtoMessage() {}
 
 func (x *Measure) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[16]
+	mi := &file_runtime_session_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1452,7 @@ func (x *Measure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measure.ProtoReflect.Descriptor instead.
 func (*Measure) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{16}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Measure) GetUids() []string {
@@ -1377,7 +1471,7 @@ func (x *Measure) GetPeriodNanos() int64 {
 
 type ObjectName struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"` // pods, configmaps, secrets, services, endpointslices
+	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"` // pods, configmaps, secrets, services, endpointslices, persistentvolumeclaims, persistentvolumes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Uid           string                 `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1387,7 +1481,7 @@ type ObjectName struct {
 
 func (x *ObjectName) Reset() {
 	*x = ObjectName{}
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1493,7 @@ func (x *ObjectName) String() string {
 func (*ObjectName) ProtoMessage() {}
 
 func (x *ObjectName) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[17]
+	mi := &file_runtime_session_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1506,7 @@ func (x *ObjectName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectName.ProtoReflect.Descriptor instead.
 func (*ObjectName) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{17}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ObjectName) GetResource() string {
@@ -1451,7 +1545,7 @@ type Synced struct {
 
 func (x *Synced) Reset() {
 	*x = Synced{}
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1557,7 @@ func (x *Synced) String() string {
 func (*Synced) ProtoMessage() {}
 
 func (x *Synced) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[18]
+	mi := &file_runtime_session_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1570,7 @@ func (x *Synced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Synced.ProtoReflect.Descriptor instead.
 func (*Synced) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{18}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
 }
 
 // Open asks for a Stream: exactly one request is set.
@@ -1494,7 +1588,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1600,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1613,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Open) GetId() string {
@@ -1574,7 +1668,7 @@ type FiguresRequest struct {
 
 func (x *FiguresRequest) Reset() {
 	*x = FiguresRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1680,7 @@ func (x *FiguresRequest) String() string {
 func (*FiguresRequest) ProtoMessage() {}
 
 func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1693,7 @@ func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
 func (*FiguresRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 // DialRequest asks for a TCP connection to a pod. Its Stream is a Duplex.
@@ -1616,7 +1710,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1722,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1735,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DialRequest) GetNamespace() string {
@@ -1700,7 +1794,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1806,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1819,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecRequest) GetNamespace() string {
@@ -1820,7 +1914,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1926,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1939,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1908,7 +2002,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2014,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2027,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -2018,7 +2112,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2124,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2137,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -2084,7 +2178,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2190,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2203,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Refused) GetWhat() string {
@@ -2142,7 +2236,7 @@ type StreamUp struct {
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2248,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2261,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StreamUp) GetId() string {
@@ -2236,7 +2330,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2342,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2355,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2283,7 +2377,7 @@ type StreamDown struct {
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2389,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2402,7 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StreamDown) GetData() []byte {
@@ -2349,7 +2443,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_runtime_session_session_proto_msgTypes[30]
+	mi := &file_runtime_session_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2455,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[30]
+	mi := &file_runtime_session_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2468,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Size) GetWidth() uint32 {
@@ -2402,7 +2496,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[31]
+	mi := &file_runtime_session_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2508,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[31]
+	mi := &file_runtime_session_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2521,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{31}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2461,7 +2555,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[32]
+	mi := &file_runtime_session_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2567,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[32]
+	mi := &file_runtime_session_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2580,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{32}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2507,7 +2601,7 @@ var File_runtime_session_session_proto protoreflect.FileDescriptor
 
 const file_runtime_session_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xa8\x03\n" +
+	"\x1druntime/session/session.proto\x12\x12headway.session.v1\"\xeb\x03\n" +
 	"\x02Up\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.headway.session.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x05renew\x18\x02 \x01(\v2\x19.headway.session.v1.RenewH\x00R\x05renew\x12>\n" +
@@ -2518,7 +2612,9 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x05event\x18\x05 \x01(\fH\x00R\x05event\x124\n" +
 	"\x06routed\x18\x06 \x01(\v2\x1a.headway.session.v1.RoutedH\x00R\x06routed\x127\n" +
 	"\afigures\x18\a \x01(\v2\x1b.headway.session.v1.FiguresH\x00R\afigures\x12G\n" +
-	"\rtoken_request\x182 \x01(\v2 .headway.session.v1.TokenRequestH\x00R\ftokenRequestB\t\n" +
+	"\rtoken_request\x182 \x01(\v2 .headway.session.v1.TokenRequestH\x00R\ftokenRequest\x12A\n" +
+	"\vvolume_gone\x18\b \x01(\v2\x1e.headway.session.v1.VolumeGoneH\x00R\n" +
+	"volumeGoneB\t\n" +
 	"\amessage\"Q\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x12\n" +
@@ -2546,7 +2642,11 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"time_nanos\x18\x01 \x01(\x03R\ttimeNanos\x122\n" +
 	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\x128\n" +
 	"\x04node\x18\x14 \x01(\v2$.headway.session.v1.ContainerFiguresR\x04node\x12!\n" +
-	"\fwindow_nanos\x18\x15 \x01(\x03R\vwindowNanos\"\x87\x01\n" +
+	"\fwindow_nanos\x18\x15 \x01(\x03R\vwindowNanos\"2\n" +
+	"\n" +
+	"VolumeGone\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\tR\x03uid\"\x87\x01\n" +
 	"\n" +
 	"PodFigures\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12!\n" +
@@ -2587,7 +2687,7 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tttl_nanos\x18\x03 \x01(\x03R\bttlNanos\":\n" +
 	"\aRenewed\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1b\n" +
-	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\xaa\x01\n" +
+	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\xa9\x02\n" +
 	"\n" +
 	"Assignment\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x1d\n" +
@@ -2596,7 +2696,10 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x06secret\x18\x03 \x01(\fR\x06secret\x12\x18\n" +
 	"\aservice\x18\x04 \x01(\fR\aservice\x12%\n" +
 	"\x0eendpoint_slice\x18\x05 \x01(\fR\rendpointSlice\x12\x12\n" +
-	"\x04node\x18\x14 \x01(\fR\x04node\"\"\n" +
+	"\x04node\x18\x14 \x01(\fR\x04node\x126\n" +
+	"\x17persistent_volume_claim\x18\x06 \x01(\fR\x15persistentVolumeClaim\x12+\n" +
+	"\x11persistent_volume\x18\a \x01(\fR\x10persistentVolume\x12\x18\n" +
+	"\adiscard\x18\b \x01(\bR\adiscard\"\"\n" +
 	"\x04Mark\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\x1b\n" +
 	"\aDrained\x12\x10\n" +
@@ -2715,7 +2818,7 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_runtime_session_session_proto_goTypes = []any{
 	(*Up)(nil),               // 0: headway.session.v1.Up
 	(*Hello)(nil),            // 1: headway.session.v1.Hello
@@ -2724,32 +2827,33 @@ var file_runtime_session_session_proto_goTypes = []any{
 	(*TokenRequest)(nil),     // 4: headway.session.v1.TokenRequest
 	(*Routed)(nil),           // 5: headway.session.v1.Routed
 	(*Figures)(nil),          // 6: headway.session.v1.Figures
-	(*PodFigures)(nil),       // 7: headway.session.v1.PodFigures
-	(*ContainerFigures)(nil), // 8: headway.session.v1.ContainerFigures
-	(*Down)(nil),             // 9: headway.session.v1.Down
-	(*Token)(nil),            // 10: headway.session.v1.Token
-	(*Welcome)(nil),          // 11: headway.session.v1.Welcome
-	(*Renewed)(nil),          // 12: headway.session.v1.Renewed
-	(*Assignment)(nil),       // 13: headway.session.v1.Assignment
-	(*Mark)(nil),             // 14: headway.session.v1.Mark
-	(*Drained)(nil),          // 15: headway.session.v1.Drained
-	(*Measure)(nil),          // 16: headway.session.v1.Measure
-	(*ObjectName)(nil),       // 17: headway.session.v1.ObjectName
-	(*Synced)(nil),           // 18: headway.session.v1.Synced
-	(*Open)(nil),             // 19: headway.session.v1.Open
-	(*FiguresRequest)(nil),   // 20: headway.session.v1.FiguresRequest
-	(*DialRequest)(nil),      // 21: headway.session.v1.DialRequest
-	(*ExecRequest)(nil),      // 22: headway.session.v1.ExecRequest
-	(*PathRequest)(nil),      // 23: headway.session.v1.PathRequest
-	(*LogRequest)(nil),       // 24: headway.session.v1.LogRequest
-	(*Stored)(nil),           // 25: headway.session.v1.Stored
-	(*Refused)(nil),          // 26: headway.session.v1.Refused
-	(*StreamUp)(nil),         // 27: headway.session.v1.StreamUp
-	(*Exit)(nil),             // 28: headway.session.v1.Exit
-	(*StreamDown)(nil),       // 29: headway.session.v1.StreamDown
-	(*Size)(nil),             // 30: headway.session.v1.Size
-	(*JoinRequest)(nil),      // 31: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil),     // 32: headway.session.v1.JoinResponse
+	(*VolumeGone)(nil),       // 7: headway.session.v1.VolumeGone
+	(*PodFigures)(nil),       // 8: headway.session.v1.PodFigures
+	(*ContainerFigures)(nil), // 9: headway.session.v1.ContainerFigures
+	(*Down)(nil),             // 10: headway.session.v1.Down
+	(*Token)(nil),            // 11: headway.session.v1.Token
+	(*Welcome)(nil),          // 12: headway.session.v1.Welcome
+	(*Renewed)(nil),          // 13: headway.session.v1.Renewed
+	(*Assignment)(nil),       // 14: headway.session.v1.Assignment
+	(*Mark)(nil),             // 15: headway.session.v1.Mark
+	(*Drained)(nil),          // 16: headway.session.v1.Drained
+	(*Measure)(nil),          // 17: headway.session.v1.Measure
+	(*ObjectName)(nil),       // 18: headway.session.v1.ObjectName
+	(*Synced)(nil),           // 19: headway.session.v1.Synced
+	(*Open)(nil),             // 20: headway.session.v1.Open
+	(*FiguresRequest)(nil),   // 21: headway.session.v1.FiguresRequest
+	(*DialRequest)(nil),      // 22: headway.session.v1.DialRequest
+	(*ExecRequest)(nil),      // 23: headway.session.v1.ExecRequest
+	(*PathRequest)(nil),      // 24: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 25: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 26: headway.session.v1.Stored
+	(*Refused)(nil),          // 27: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 28: headway.session.v1.StreamUp
+	(*Exit)(nil),             // 29: headway.session.v1.Exit
+	(*StreamDown)(nil),       // 30: headway.session.v1.StreamDown
+	(*Size)(nil),             // 31: headway.session.v1.Size
+	(*JoinRequest)(nil),      // 32: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 33: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
@@ -2758,39 +2862,40 @@ var file_runtime_session_session_proto_depIdxs = []int32{
 	5,  // 3: headway.session.v1.Up.routed:type_name -> headway.session.v1.Routed
 	6,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
 	4,  // 5: headway.session.v1.Up.token_request:type_name -> headway.session.v1.TokenRequest
-	7,  // 6: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
-	8,  // 7: headway.session.v1.Figures.node:type_name -> headway.session.v1.ContainerFigures
-	8,  // 8: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
-	11, // 9: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
-	12, // 10: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
-	13, // 11: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
-	17, // 12: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
-	18, // 13: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
-	19, // 14: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	25, // 15: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	26, // 16: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
-	14, // 17: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
-	15, // 18: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
-	16, // 19: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
-	10, // 20: headway.session.v1.Down.token:type_name -> headway.session.v1.Token
-	24, // 21: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	23, // 22: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	21, // 23: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
-	22, // 24: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
-	20, // 25: headway.session.v1.Open.figures:type_name -> headway.session.v1.FiguresRequest
-	28, // 26: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
-	30, // 27: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
-	0,  // 28: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	27, // 29: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	31, // 30: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	9,  // 31: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	29, // 32: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	32, // 33: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	31, // [31:34] is the sub-list for method output_type
-	28, // [28:31] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	7,  // 6: headway.session.v1.Up.volume_gone:type_name -> headway.session.v1.VolumeGone
+	8,  // 7: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
+	9,  // 8: headway.session.v1.Figures.node:type_name -> headway.session.v1.ContainerFigures
+	9,  // 9: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
+	12, // 10: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
+	13, // 11: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
+	14, // 12: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
+	18, // 13: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
+	19, // 14: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
+	20, // 15: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
+	26, // 16: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	27, // 17: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	15, // 18: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
+	16, // 19: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
+	17, // 20: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
+	11, // 21: headway.session.v1.Down.token:type_name -> headway.session.v1.Token
+	25, // 22: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	24, // 23: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	22, // 24: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
+	23, // 25: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
+	21, // 26: headway.session.v1.Open.figures:type_name -> headway.session.v1.FiguresRequest
+	29, // 27: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
+	31, // 28: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
+	0,  // 29: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	28, // 30: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	32, // 31: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	10, // 32: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	30, // 33: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	33, // 34: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	32, // [32:35] is the sub-list for method output_type
+	29, // [29:32] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -2807,8 +2912,9 @@ func file_runtime_session_session_proto_init() {
 		(*Up_Routed)(nil),
 		(*Up_Figures)(nil),
 		(*Up_TokenRequest)(nil),
+		(*Up_VolumeGone)(nil),
 	}
-	file_runtime_session_session_proto_msgTypes[9].OneofWrappers = []any{
+	file_runtime_session_session_proto_msgTypes[10].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Renewed)(nil),
 		(*Down_Set)(nil),
@@ -2828,7 +2934,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

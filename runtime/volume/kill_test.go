@@ -32,19 +32,23 @@ func TestMain(m *testing.M) {
 func afterlife(dir, version string) []Volume {
 	c := content(map[string]string{"a": version, "d/b": version, version: version})
 	c.Group = new(int64(99))
-	return []Volume{c, {Name: "d", Kind: Disk, Group: new(int64(99))}, {Name: "m", Kind: Memory, Size: 1 << 20}, {Name: "h", Kind: Host, Path: filepath.Join(dir, "host")}}
+	return []Volume{
+		c, {Name: "d", Kind: Disk, Group: new(int64(99))}, {Name: "m", Kind: Memory, Size: 1 << 20}, {Name: "h", Kind: Host, Path: filepath.Join(dir, "host")},
+		{Name: "kept", Kind: Local, Persistent: "kept", Group: new(int64(99))}, {Name: "gone", Kind: Local, Persistent: "gone"},
+	}
 }
 
 func container() *corev1.Container {
 	return &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{
 		{Name: "c", MountPath: "/c"}, {Name: "c", MountPath: "/a", SubPath: "a"}, {Name: "d", MountPath: "/d", SubPath: "x/y"}, {Name: "h", MountPath: "/h", SubPath: "sub"}, {Name: "m", MountPath: "/m"},
+		{Name: "kept", MountPath: "/kept", SubPath: "sub"}, {Name: "gone", MountPath: "/gone"},
 	}}
 }
 
 // victim makes, changes and removes the volumes of a pod until it is killed.
 func victim(dir string) error {
 	ctx := context.Background()
-	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory")})
+	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory"), Persistent: filepath.Join(dir, "persistent"), Made: filepath.Join(dir, "made")})
 	if err != nil {
 		return err
 	}
@@ -55,12 +59,30 @@ func victim(dir string) error {
 			if err := v.Ensure(ctx, uid, volumes); err != nil {
 				return err
 			}
-			if _, err := v.Mounts(ctx, uid, container(), volumes); err != nil {
+			mounts, err := v.Mounts(ctx, uid, container(), volumes)
+			if err != nil {
 				return err
+			}
+			for i := range 20 { // what the pod writes
+				if err := os.MkdirAll(filepath.Join(mounts[6].Source, fmt.Sprint(i%3), fmt.Sprint(i)), 0o755); err != nil {
+					return err
+				}
 			}
 		}
 		if err := v.Remove(ctx, uid); err != nil {
 			return err
+		}
+		if err := v.Discard(ctx, "gone"); err != nil {
+			return err
+		}
+		for {
+			left, err := v.Clear(ctx)
+			if err != nil {
+				return err
+			}
+			if len(left) == 0 {
+				break
+			}
 		}
 	}
 }
@@ -81,6 +103,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	must(t, os.MkdirAll(filepath.Join(v.persistent("kept"), "sub"), 0o777), os.WriteFile(filepath.Join(v.persistent("kept"), "sub", "data"), []byte("kept"), 0o644))
 	for round := range 16 {
 		kill(t, program, dir)
 		version := []string{"one", "two"}[round%2]
@@ -99,6 +122,12 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		if got := text(t, filepath.Join(mounts[3].Source, "data")); got != "dear" {
 			t.Fatalf("subPath of the machine: %q", got)
 		}
+		if got := text(t, filepath.Join(mounts[5].Source, "data")); got != "kept" {
+			t.Fatalf("the persistent volume: %q", got)
+		}
+		if info, err := os.Stat(mounts[6].Source); err != nil || info.Mode().Perm() != 0o777 {
+			t.Fatalf("the other persistent volume: %v, %v", info, err)
+		}
 		for _, path := range []string{mounts[2].Source, v.disk(uid, "d")} {
 			info, err := os.Stat(path)
 			if err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || !ownedBy(info, nil, new(int64(99))) {
@@ -111,6 +140,13 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			}
 			if all, err := v.Pods(); err != nil || len(all) > 0 {
 				t.Fatal(all, err)
+			}
+			must(t, v.Discard(t.Context(), "gone"))
+			clearAll(t, v)
+			for _, dir := range []string{v.cfg.Persistent, v.cfg.Made} {
+				if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "kept" {
+					t.Fatal(left, err)
+				}
 			}
 			table, err := mountPoints()
 			if err != nil || slices.ContainsFunc(table, func(m *mountinfo.Info) bool {

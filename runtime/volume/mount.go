@@ -44,6 +44,14 @@ func (v *Volumes) Mounts(ctx context.Context, uid types.UID, c *corev1.Container
 	if err := validUID(uid); err != nil {
 		return nil, err
 	}
+	if !slices.ContainsFunc(volumes, func(w Volume) bool { return w.Kind == Host || w.Kind == NFS || w.Kind == Mounted }) {
+		return v.mounts(ctx, uid, c, volumes)
+	}
+	stage := "the file system of a volume does not answer; its server may be down"
+	return v.jobs.do(ctx, uid, "mounts/"+c.Name, stage, func(ctx context.Context) ([]Mount, error) { return v.mounts(ctx, uid, c, volumes) })
+}
+
+func (v *Volumes) mounts(ctx context.Context, uid types.UID, c *corev1.Container, volumes []Volume) ([]Mount, error) {
 	byName := make(map[string]Volume, len(volumes))
 	for _, w := range volumes {
 		byName[w.Name] = w
@@ -59,7 +67,7 @@ func (v *Volumes) Mounts(ctx context.Context, uid types.UID, c *corev1.Container
 		if !ok {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
 		}
-		one := Mount{Source: v.path(uid, w), Destination: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly || w.Kind == Content}
+		one := Mount{Source: v.path(uid, w), Destination: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly || w.ReadOnly || w.Kind == Content}
 		var err error
 		if one.Propagation, err = table.propagation(m, w, one.Source); err != nil {
 			return nil, err
@@ -132,7 +140,7 @@ func bindSubPath(volume, sub, target string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return bind(fd, target)
+	return bind(fd, target, false)
 }
 
 // openBeneath opens a path below root and makes the folders of it that are missing,
@@ -200,8 +208,9 @@ func makeIn(parent int, name string, mode uint32) error {
 	return <-made
 }
 
-// bind mounts what is open on target, anew if something is there.
-func bind(fd int, target string) error {
+// bind mounts what is open on target, anew if something is there; with what is mounted
+// below it or without.
+func bind(fd int, target string, recursive bool) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(fd, &s); err != nil {
 		return err
@@ -222,7 +231,11 @@ func bind(fd int, target string) error {
 	} else if err := os.WriteFile(target, nil, 0o600); err != nil {
 		return err
 	}
-	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	tree, err := unix.OpenTree(fd, "", flags)
 	if err != nil {
 		return err
 	}

@@ -25,18 +25,30 @@ type Source struct {
 	// seconds.
 	Token  func(*corev1.ServiceAccountTokenProjection) (string, error)
 	Memory int64 // that pods of this node can have
+	// Claim is one of the pod's namespace, and PersistentVolume one that this node may
+	// have; nil: there is none.
+	Claim            func(name string) *corev1.PersistentVolumeClaim
+	PersistentVolume func(name string) *corev1.PersistentVolume
+	Node, Dir        string // this node's name, and the folder of the volumes that it makes
 }
 
 // Volume is what one volume of a pod has to be.
 type Volume struct {
 	Name  string
 	Kind  Kind
-	Path  string              // Host: on this machine
-	Type  corev1.HostPathType // Host
+	Path  string              // Host, Local: on this machine; NFS: on the server
+	Type  corev1.HostPathType // Host, and Local if Recursive
 	Size  int64               // Memory, Huge: at most so many bytes; 0: no bound
 	Page  int64               // Huge: bytes of a page
 	Files map[string]File     // Content: by path
 	Group *int64              // to which the files belong; nil: root's
+
+	Persistent string   // Local: the volume whose folder it is, in the place of Path
+	Recursive  bool     // Local: with what is mounted in it
+	ReadOnly   bool     // Local, NFS, Mounted: containers do not write
+	Mismatch   bool     // Local: the files are given to Group only if the folder is not its
+	Server     string   // NFS
+	Options    []string // NFS: of the mount
 }
 
 // Kind of a volume.
@@ -48,6 +60,9 @@ const (
 	Huge    Kind = "huge"    // an empty folder in memory of huge pages
 	Host    Kind = "host"    // a path of the machine
 	Content Kind = "content" // files that we write
+	Local   Kind = "local"   // a folder of the machine that outlives the pod
+	NFS     Kind = "nfs"     // a folder of another machine
+	Mounted Kind = "mounted" // what Ensure has mounted there
 )
 
 // File of a volume.
@@ -94,8 +109,10 @@ const (
 // first volume's that cannot be.
 func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 	var group *int64
+	mismatch := false
 	if s := pod.Spec.SecurityContext; s != nil {
 		group = s.FSGroup
+		mismatch = s.FSGroupChangePolicy != nil && *s.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
 	}
 	out := make([]Volume, 0, len(pod.Spec.Volumes))
 	size := 0
@@ -108,8 +125,8 @@ func Wanted(pod *corev1.Pod, from Source) ([]Volume, error) {
 		if err != nil {
 			return nil, &Error{Volume: v.Name, Missing: errors.Is(err, errMissing) || errors.Is(err, ErrComing), Err: err}
 		}
-		if w.Kind != Host {
-			w.Group = group
+		if w.grouped() {
+			w.Group, w.Mismatch = group, mismatch
 		}
 		for p := range w.Files {
 			if err := checkPath(p); err != nil {
@@ -160,6 +177,12 @@ func placed(v *corev1.Volume) (Volume, error) {
 		}
 	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
 		w.Kind = Content
+	case v.PersistentVolumeClaim != nil:
+		w.Kind, w.ReadOnly = Mounted, v.PersistentVolumeClaim.ReadOnly
+	case v.Ephemeral != nil:
+		w.Kind = Mounted
+	case v.NFS != nil:
+		w.Kind, w.Server, w.Path, w.ReadOnly = NFS, v.NFS.Server, v.NFS.Path, v.NFS.ReadOnly
 	default:
 		return w, errors.New("a volume of this type is not mounted by this version of Headway")
 	}
@@ -188,6 +211,8 @@ func (from Source) fill(w *Volume, pod *corev1.Pod, v *corev1.Volume) error {
 		return from.downward(w.Files, pod, s.Items, mode(s.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode))
 	case v.Projected != nil:
 		return from.projected(w.Files, pod, v.Projected)
+	case w.Kind == Mounted:
+		return from.claimed(w, pod, v)
 	}
 	return nil
 }

@@ -1,13 +1,18 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +30,7 @@ func remove(dir, name string) error {
 		if err != nil {
 			return err
 		}
-		err = errors.Join(removeTree(root, name), unix.Close(root))
+		err = errors.Join(removeTree(root, name, nil), unix.Close(root))
 		// A mount that came after the look is met while walking: look again.
 		if (errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EBUSY)) && try < 3 {
 			continue
@@ -35,35 +40,50 @@ func remove(dir, name string) error {
 }
 
 // unmountBelow unmounts everything on and below a path, the deepest first, by the
-// kernel's own list, so that what an agent that was killed mounted is found, too.
+// kernel's own list, so that what an agent that was killed mounted is found, too. A mount
+// that shows what a mount of the machine shows is cut off from it before: else what is
+// unmounted below the one would be below the other.
 func unmountBelow(at string) error {
-	all, err := mountPoints()
-	if err != nil {
-		return err
-	}
-	slices.Reverse(all) // a mount stands after the one it is on
-	for _, m := range all {
-		if !within(at, m.Mountpoint) {
-			continue
-		}
-		if err := unmount(m.Mountpoint); err != nil {
+	for {
+		all, err := mountPoints()
+		if err != nil {
 			return err
 		}
+		all = slices.DeleteFunc(all, func(m *mountinfo.Info) bool { return !within(at, m.Mountpoint) })
+		cut := false
+		for _, m := range all {
+			if !tagged(m, "shared:") || strings.HasPrefix(m.FSType, "nfs") { // one of ours, whose server may be down
+				continue
+			}
+			if err := unix.Mount("", m.Mountpoint, "", unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("cut mount %s off: %w", m.Mountpoint, err)
+			}
+			cut = cut || err == nil
+		}
+		if cut { // nothing more comes from outside, but it may have meanwhile
+			continue
+		}
+		slices.Reverse(all) // a mount stands after the one it is on
+		for _, m := range all {
+			if err := unmount(m.Mountpoint); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return nil
 }
 
 // unmountAll takes away every mount on a path.
 func unmountAll(path string) error {
 	for {
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		mounted, err := isMount(path)
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		mounted, err := isMount(path)
 		if err != nil || !mounted {
 			return err
 		}
-		if err := unmount(path); err != nil {
+		if err := unmountBelow(path); err != nil {
 			return err
 		}
 	}
@@ -84,15 +104,45 @@ func unmount(path string) error {
 // moved up first: a container can nest more folders than a process can open files.
 const deepest = 100
 
+// namesRemoved is how many names of a folder are read at one time.
+const namesRemoved = 1000
+
+// allowance bounds how much is removed at one time; nil does not.
+type allowance struct {
+	ctx   context.Context
+	left  int
+	until time.Time
+}
+
+// errSpent says that the allowance is used up before everything is removed.
+var errSpent = errors.New("there is more to remove")
+
+func (b *allowance) spent() bool {
+	return b != nil && (b.left <= 0 || b.ctx.Err() != nil || b.left%100 == 0 && time.Now().After(b.until))
+}
+
+func (b *allowance) take() error {
+	if b == nil {
+		return nil
+	}
+	if b.spent() {
+		return errSpent
+	}
+	b.left--
+	return nil
+}
+
 // tree is a folder that is being deleted.
 type tree struct {
 	root  int // open
 	moved int
+	bound *allowance
 }
 
-// removeTree deletes name in an open folder. It follows no link, and fails with EXDEV
-// or EBUSY rather than enter or delete what is mounted.
-func removeTree(parent int, name string) error {
+// removeTree deletes name in an open folder, or as much of it as the allowance lets,
+// with errSpent. It follows no link, and fails with EXDEV or EBUSY rather than enter or
+// delete what is mounted.
+func removeTree(parent int, name string, bound *allowance) error {
 	err := unix.Unlinkat(parent, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -104,29 +154,46 @@ func removeTree(parent int, name string) error {
 	if dir == nil || err != nil {
 		return err
 	}
-	t := &tree{root: int(dir.Fd())}
-	for {
-		names, err := dir.Readdirnames(-1)
-		if err == nil && len(names) == 0 {
-			break
-		}
-		for _, n := range names {
-			err = errors.Join(err, t.remove(t.root, n, 1))
-		}
-		if err == nil {
-			_, err = dir.Seek(0, 0) // for what was moved up
-		}
-		if err != nil {
-			return errors.Join(err, dir.Close())
-		}
-	}
-	if err := dir.Close(); err != nil {
+	t := &tree{root: int(dir.Fd()), bound: bound}
+	if err := errors.Join(t.empty(dir, 1), dir.Close()); err != nil {
 		return err
 	}
 	return removeFolder(parent, name)
 }
 
+// empty deletes what is in a folder, and what is moved into it meanwhile.
+func (t *tree) empty(dir *os.File, depth int) error {
+	for {
+		names, err := dir.Readdirnames(namesRemoved)
+		if errors.Is(err, io.EOF) && len(names) == 0 {
+			if _, err := dir.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+			if names, err = dir.Readdirnames(namesRemoved); errors.Is(err, io.EOF) {
+				return nil
+			}
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		var problems []error
+		for _, n := range names {
+			err := t.remove(int(dir.Fd()), n, depth)
+			if errors.Is(err, errSpent) {
+				return err
+			}
+			problems = append(problems, err)
+		}
+		if err := errors.Join(problems...); err != nil {
+			return err
+		}
+	}
+}
+
 func (t *tree) remove(parent int, name string, depth int) error {
+	if err := t.bound.take(); err != nil {
+		return err
+	}
 	err := unix.Unlinkat(parent, name, 0)
 	switch {
 	case err == nil || errors.Is(err, unix.ENOENT):
@@ -146,13 +213,7 @@ func (t *tree) remove(parent int, name string, depth int) error {
 	if dir == nil || err != nil {
 		return err
 	}
-	names, err := dir.Readdirnames(-1)
-	for _, n := range names {
-		if err = errors.Join(err, t.remove(int(dir.Fd()), n, depth+1)); err != nil {
-			break
-		}
-	}
-	if err := errors.Join(err, dir.Close()); err != nil {
+	if err := errors.Join(t.empty(dir, depth+1), dir.Close()); err != nil {
 		return err
 	}
 	return removeFolder(parent, name)

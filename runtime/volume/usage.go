@@ -1,7 +1,9 @@
 package volume
 
 import (
+	"context"
 	"errors"
+	"io"
 	"math"
 	"os"
 
@@ -27,10 +29,17 @@ func (r *Room) Add(more Room) {
 	r.Bytes += more.Bytes
 }
 
-// usage sums the blocks of a folder and of everything below it, a file with several
-// names once. It follows no link and enters no mount.
-func usage(parent int, name string, depth int, seen map[inode]bool) (Room, error) {
+// measure sums the blocks of a folder and of everything below it, a file with several
+// names once, until it is more than enough. It follows no link and enters no mount.
+type measure struct {
+	ctx  context.Context
+	left int64 // until it is enough; negative: it is
+	seen map[inode]bool
+}
+
+func (m *measure) folder(parent int, name string, depth int) (Room, error) {
 	if depth > deepestMeasured {
+		m.left = -1
 		return Room{Bytes: math.MaxInt64, Inodes: 1}, nil
 	}
 	dir, err := openFolder(parent, name)
@@ -40,42 +49,64 @@ func usage(parent int, name string, depth int, seen map[inode]bool) (Room, error
 	if err != nil {
 		return Room{}, err
 	}
-	total, err := usageOf(dir, depth, seen)
+	total, err := m.content(dir, depth)
 	return total, errors.Join(err, dir.Close())
 }
 
-func usageOf(dir *os.File, depth int, seen map[inode]bool) (Room, error) {
-	fd := int(dir.Fd())
+func (m *measure) content(dir *os.File, depth int) (Room, error) {
 	var s unix.Stat_t
-	if err := unix.Fstat(fd, &s); err != nil {
+	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
 		return Room{}, err
 	}
-	total := Room{Bytes: s.Blocks * 512, Inodes: 1}
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return Room{}, err
-	}
-	for _, name := range names {
-		if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			if errors.Is(err, unix.ENOENT) {
-				continue
-			}
-			return Room{}, err
-		}
-		used := Room{Bytes: s.Blocks * 512, Inodes: 1}
-		switch {
-		case s.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if used, err = usage(fd, name, depth+1, seen); err != nil {
+	total := m.count(s.Blocks)
+	for m.left >= 0 {
+		names, err := dir.Readdirnames(namesAtOnce)
+		for _, name := range names {
+			used, err := m.entry(int(dir.Fd()), name, depth)
+			if err != nil {
 				return Room{}, err
 			}
-		case s.Nlink > 1:
-			id := inode{s.Dev, s.Ino}
-			if seen[id] {
-				continue
-			}
-			seen[id] = true
+			total.Add(used)
 		}
-		total.Add(used)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = m.ctx.Err()
+		}
+		if err != nil {
+			return Room{}, err
+		}
 	}
 	return total, nil
+}
+
+func (m *measure) entry(parent int, name string, depth int) (Room, error) {
+	if m.left < 0 {
+		return Room{}, nil
+	}
+	var s unix.Stat_t
+	if err := unix.Fstatat(parent, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return Room{}, nil
+		}
+		return Room{}, err
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return m.folder(parent, name, depth+1)
+	}
+	if s.Nlink > 1 {
+		id := inode{s.Dev, s.Ino}
+		if m.seen[id] {
+			return Room{}, nil
+		}
+		m.seen[id] = true
+	}
+	return m.count(s.Blocks), nil
+}
+
+// count takes what a file has of what is left.
+func (m *measure) count(blocks int64) Room {
+	m.left -= blocks * 512
+	return Room{Bytes: blocks * 512, Inodes: 1}
 }

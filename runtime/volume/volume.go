@@ -18,26 +18,52 @@ import (
 
 // Config says where volumes are kept.
 type Config struct {
-	Disk   string           // folder on a disk
-	Memory string           // folder that is, or becomes, a tmpfs
-	Now    func() time.Time // nil: time.Now
+	Disk   string // folder on a disk
+	Memory string // folder that is, or becomes, a tmpfs
+	// Persistent has the volumes that outlive their pods, and Made, a folder elsewhere,
+	// says which of those were made; "": none are.
+	Persistent, Made string
+	NFSProgram       string           // that mounts NFS; "": the machine's mount.nfs
+	NFSTimeout       time.Duration    // of one run of it; default 30 s
+	Patience         time.Duration    // for a file system to answer; default 10 s
+	Now              func() time.Time // nil: time.Now
 }
 
 // Volumes are those of a node's pods. Methods about one pod are called one at a time;
 // about different pods, side by side.
-type Volumes struct{ cfg Config }
+type Volumes struct {
+	cfg  Config
+	kept string // Config.Persistent as it was given
+	jobs jobs
+}
 
-// New makes the two folders.
+// New makes the folders.
 func New(cfg Config) (*Volumes, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	for _, dir := range []string{cfg.Disk, cfg.Memory} {
+	if cfg.Patience <= 0 {
+		cfg.Patience = defaultPatience
+	}
+	if cfg.NFSTimeout <= 0 {
+		cfg.NFSTimeout = nfsTimeout
+	}
+	v := &Volumes{kept: cfg.Persistent, jobs: jobs{patience: cfg.Patience}}
+	for _, dir := range []*string{&cfg.Disk, &cfg.Memory, &cfg.Persistent, &cfg.Made} {
+		if *dir == "" {
+			continue
+		}
 		// Only root comes through; a container that may enter is given the folder below.
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := os.MkdirAll(*dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of volumes: %w", err)
 		}
+		real, err := filepath.EvalSymlinks(*dir) // as the kernel lists mounts
+		if err != nil {
+			return nil, fmt.Errorf("find the folder of volumes: %w", err)
+		}
+		*dir = real
 	}
+	v.cfg = cfg
 	var s unix.Statfs_t
 	if err := unix.Statfs(cfg.Memory, &s); err != nil {
 		return nil, fmt.Errorf("inspect the folder of volumes in memory: %w", err)
@@ -47,12 +73,12 @@ func New(cfg Config) (*Volumes, error) {
 		return nil, err
 	}
 	if mounted && s.Type == unix.TMPFS_MAGIC {
-		return &Volumes{cfg: cfg}, nil
+		return v, nil
 	}
 	if err := mountMemory(cfg.Memory, "mode=0700"); err != nil {
 		return nil, fmt.Errorf("mount a tmpfs for volumes: %w", err)
 	}
-	return &Volumes{cfg: cfg}, nil
+	return v, nil
 }
 
 // mountMemory mounts a tmpfs that is never swapped out to a disk, where the kernel
@@ -96,7 +122,7 @@ func (v *Volumes) Ensure(ctx context.Context, uid types.UID, volumes []Volume) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := v.ensure(uid, w); err != nil {
+		if err := v.ensure(ctx, uid, w); err != nil {
 			return &Error{Volume: w.Name, Err: err}
 		}
 	}
@@ -108,11 +134,20 @@ func (v *Volumes) Refresh(ctx context.Context, uid types.UID, volumes []Volume) 
 	return v.Ensure(ctx, uid, slices.DeleteFunc(slices.Clone(volumes), func(w Volume) bool { return w.Kind != Content }))
 }
 
-func (v *Volumes) ensure(uid types.UID, w Volume) error {
+func (v *Volumes) ensure(ctx context.Context, uid types.UID, w Volume) error {
 	path := v.path(uid, w)
 	switch w.Kind {
 	case Host:
-		return checkHost(w.Path, w.Type)
+		return v.wait(ctx, uid, w, "path "+w.Path+" does not answer; the server of its file system may be down", func(context.Context) error {
+			return checkHost(w.Path, w.Type)
+		})
+	case Local:
+		stage := "the files of the volume are given to the pod's group, or the file system does not answer"
+		return v.wait(ctx, uid, w, stage, func(ctx context.Context) error { return v.ensureLocal(ctx, uid, w) })
+	case NFS:
+		return v.wait(ctx, uid, w, "NFS server "+w.Server+" has not answered yet", func(ctx context.Context) error { return v.ensureNFS(ctx, uid, w) })
+	case Mounted:
+		return errors.New("nobody has said what it is")
 	case Disk:
 		return makeFolder(path, w.Group)
 	case Memory:
@@ -122,6 +157,12 @@ func (v *Volumes) ensure(uid types.UID, w Volume) error {
 	default:
 		return writeContent(path, w.Files, w.Group, v.cfg.Now())
 	}
+}
+
+// wait does what may take long, for a moment.
+func (v *Volumes) wait(ctx context.Context, uid types.UID, w Volume, stage string, f func(context.Context) error) error {
+	_, err := v.jobs.do(ctx, uid, "volume/"+w.Name, stage, func(ctx context.Context) ([]Mount, error) { return nil, f(ctx) })
+	return err
 }
 
 // makeFolder makes an empty folder for anybody. One that has its name is whole: what
@@ -173,7 +214,8 @@ func makeMemory(path string, w Volume) error {
 // isMount says whether something is mounted on a path.
 func isMount(path string) (bool, error) {
 	var s unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &s); err != nil {
+	// Without asking a server, which may be down, for what it has.
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, 0, &s); err != nil {
 		return false, fmt.Errorf("inspect %s: %w", path, err)
 	}
 	if s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
@@ -200,9 +242,10 @@ func (v *Volumes) Pods() ([]types.UID, error) {
 	return slices.Compact(out), nil
 }
 
-// Usage is what a volume on the disk takes of it; more than any limit if its folders are
-// nested too deep to be measured.
-func (v *Volumes) Usage(uid types.UID, name string) (Room, error) {
+// Usage is what a volume on the disk takes of it; when it is more than enough bytes, it
+// counts no further. It is more than any limit if folders are nested too deep to be
+// measured.
+func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string, enough int64) (Room, error) {
 	if err := validUID(uid); err != nil {
 		return Room{}, err
 	}
@@ -213,7 +256,8 @@ func (v *Volumes) Usage(uid types.UID, name string) (Room, error) {
 	if err != nil {
 		return Room{}, fmt.Errorf("measure volume %s: %w", name, err)
 	}
-	total, err := usage(pod, name, 0, map[inode]bool{})
+	m := &measure{ctx: ctx, left: enough, seen: map[inode]bool{}}
+	total, err := m.folder(pod, name, 0)
 	if err := errors.Join(err, unix.Close(pod)); err != nil {
 		return Room{}, fmt.Errorf("measure volume %s: %w", name, err)
 	}
@@ -225,6 +269,7 @@ func (v *Volumes) Remove(_ context.Context, uid types.UID) error {
 	if err := validUID(uid); err != nil {
 		return err
 	}
+	v.jobs.drop(uid)
 	for _, dir := range []string{v.cfg.Memory, v.cfg.Disk} {
 		if err := remove(dir, string(uid)); err != nil {
 			return fmt.Errorf("remove the volumes of pod %s: %w", uid, err)
@@ -233,7 +278,8 @@ func (v *Volumes) Remove(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// Destroy takes everything of every pod away, and the two folders.
+// Destroy takes everything of every pod away, and the two folders. The persistent
+// volumes stay.
 func (v *Volumes) Destroy(ctx context.Context) error {
 	all, err := v.Pods()
 	if err != nil {

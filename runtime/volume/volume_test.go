@@ -37,7 +37,7 @@ func open(t *testing.T) *Volumes {
 	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
-	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory")})
+	v, err := New(Config{Disk: filepath.Join(dir, "disk"), Memory: filepath.Join(dir, "memory"), Persistent: filepath.Join(dir, "persistent"), Made: filepath.Join(dir, "made")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,17 +347,17 @@ func TestUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := v.Usage(uid, "d"); err != nil || n.Bytes < 1<<20 || n.Bytes > 2<<20 || n.Inodes != 4 {
+	if n, err := v.Usage(t.Context(), uid, "d", math.MaxInt64); err != nil || n.Bytes < 1<<20 || n.Bytes > 2<<20 || n.Inodes != 4 {
 		t.Errorf("%+v, %v", n, err)
 	}
-	if n, err := v.Usage(uid, "none"); err != nil || n != (Room{}) {
+	if n, err := v.Usage(t.Context(), uid, "none", math.MaxInt64); err != nil || n != (Room{}) {
 		t.Errorf("%+v, %v", n, err)
 	}
-	if n, err := v.Usage("nobody", "d"); err != nil || n != (Room{}) {
+	if n, err := v.Usage(t.Context(), "nobody", "d", math.MaxInt64); err != nil || n != (Room{}) {
 		t.Errorf("%+v, %v", n, err)
 	}
 	nest(t, dir, deepestMeasured+1)
-	if n, err := v.Usage(uid, "d"); err != nil || n.Bytes != math.MaxInt64 {
+	if n, err := v.Usage(t.Context(), uid, "d", math.MaxInt64); err != nil || n.Bytes != math.MaxInt64 {
 		t.Errorf("nested too deep: %+v, %v", n, err)
 	}
 }
@@ -504,7 +504,7 @@ func TestRemoveTreeStopsAtMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(root)
-	if err := removeTree(root, string(uid)); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
+	if err := removeTree(root, string(uid), nil); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(host, "data")); err != nil {
@@ -524,7 +524,7 @@ func TestUIDsAreNames(t *testing.T) {
 		if _, err := v.Mounts(t.Context(), bad, &corev1.Container{}, nil); err == nil {
 			t.Errorf("Mounts took %q", bad)
 		}
-		if _, err := v.Usage(bad, "v"); err == nil {
+		if _, err := v.Usage(t.Context(), bad, "v", math.MaxInt64); err == nil {
 			t.Errorf("Usage took %q", bad)
 		}
 	}

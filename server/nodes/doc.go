@@ -1,21 +1,23 @@
 // Package nodes is the server's end of the sessions with the nodes' agents (D5).
 //
 // A session is confined to the node that its client certificate names: it sees
-// that node's pods and the ConfigMaps and Secrets those refer to, and writes the
-// status of those pods by uid, its own Node's status, events about those pods and what
-// they use.
+// that node's pods, the ConfigMaps, Secrets and claims those refer to, the volumes that
+// those claims have, and the volumes whose data is on the node. It writes the status of
+// those pods by uid, its own Node's status, events about all these, what the pods use,
+// and that a volume's data is gone.
 //
 // It signs tokens of ServiceAccounts: for pods of its node, of their accounts, with the
 // audience and the life that their volumes say. An agent of an older version is sent its
 // pods without what it does not know.
 //
-// It reads pods, configmaps, secrets, nodes, leases, join tokens, and autoscalers with
-// their targets. It alone
+// It reads pods, configmaps, secrets, nodes, leases, join tokens, claims and volumes,
+// and autoscalers with their targets. It alone
 // writes: of a Pod, the status but for conditions that others own, and the
 // deletion of a pod that its agent reported stopped; of a Node, the labels that
 // an agent may set, capacity, allocatable, addresses, nodeInfo and the conditions
 // that an agent knows (Ready becomes Unknown by the node controller); the Lease
-// objects in kube-node-lease; the deletion of used JoinTokens; NodeFigures.
+// objects in kube-node-lease; the deletion of used JoinTokens; NodeFigures; of a
+// PersistentVolume whose data is on a node, the removal of our finalizer.
 //
 // Figures (docs/autoscaling.md): an agent is asked to measure the pods of its node that
 // an autoscaler targets, and no others; without any it sends nothing, and the node has

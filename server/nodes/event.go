@@ -106,8 +106,8 @@ func (a *attendance) readEvent(raw []byte) *corev1.Event {
 	}
 }
 
-// about is the object of an event, as the store has it: a pod of this node, or the
-// node itself. ok is false for any other.
+// about is the object of an event, as the store has it: a pod of this node, a volume
+// whose data is on it, or the node itself. ok is false for any other.
 func (a *attendance) about(in *corev1.Event) (about corev1.ObjectReference, ok bool) {
 	about = in.InvolvedObject
 	about.APIVersion, about.ResourceVersion = "v1", ""
@@ -119,6 +119,14 @@ func (a *attendance) about(in *corev1.Event) (about corev1.ObjectReference, ok b
 			about.ResourceVersion = pod.ResourceVersion
 		}
 		return about, in.Namespace == about.Namespace && (mine || a.farewell.has(about.UID, about.Namespace, about.Name))
+	case "PersistentVolume":
+		pv, _ := a.n.cfg.Store.Get(store.Key{GroupResource: api.PersistentVolumes(), Name: about.Name}).(*corev1.PersistentVolume)
+		mine := pv != nil && pv.UID == about.UID && api.LocalVolumeNode(pv) == a.node && about.Namespace == "" && about.FieldPath == "" &&
+			in.Namespace == metav1.NamespaceDefault && strings.HasPrefix(in.Name, pv.Name[:min(len(pv.Name), 220)]+".")
+		if mine {
+			about.ResourceVersion = pv.ResourceVersion
+		}
+		return about, mine
 	case "Node":
 		node := a.n.cfg.Store.Get(store.Key{GroupResource: api.Nodes(), Name: a.node})
 		mine := node != nil && about.Name == a.node && about.Namespace == "" && about.FieldPath == "" &&

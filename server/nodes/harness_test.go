@@ -305,6 +305,8 @@ func words(t testing.TB, m *session.Down) string {
 		var secret corev1.Secret
 		var svc corev1.Service
 		var es discoveryv1.EndpointSlice
+		var claim corev1.PersistentVolumeClaim
+		var volume corev1.PersistentVolume
 		switch {
 		case len(m.Set.Pod) > 0:
 			if err := pod.Unmarshal(m.Set.Pod); err != nil {
@@ -326,6 +328,19 @@ func words(t testing.TB, m *session.Down) string {
 				t.Fatal(err)
 			}
 			return "set slice " + es.Name
+		case len(m.Set.PersistentVolumeClaim) > 0:
+			if err := claim.Unmarshal(m.Set.PersistentVolumeClaim); err != nil {
+				t.Fatal(err)
+			}
+			return "set claim " + claim.Name
+		case len(m.Set.PersistentVolume) > 0:
+			if err := volume.Unmarshal(m.Set.PersistentVolume); err != nil {
+				t.Fatal(err)
+			}
+			if m.Set.Discard {
+				return "discard volume " + volume.Name
+			}
+			return "set volume " + volume.Name
 		default:
 			if err := secret.Unmarshal(m.Set.Secret); err != nil {
 				t.Fatal(err)

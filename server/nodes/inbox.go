@@ -17,6 +17,7 @@ type inbox struct {
 	order  []types.UID
 	facts  *corev1.Node
 	usage  *session.Figures // the newest
+	ended  []*session.VolumeGone
 	events [][]byte
 	tokens []*session.TokenRequest
 }
@@ -79,6 +80,26 @@ func (b *inbox) takeToken() *session.TokenRequest {
 	m := b.tokens[0]
 	b.tokens = b.tokens[1:]
 	return m
+}
+
+// gone is false when there are too many.
+func (b *inbox) gone(m *session.VolumeGone) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ended) >= session.MaxGone {
+		return false
+	}
+	b.ended = append(b.ended, m)
+	return true
+}
+
+// takeGone takes the volumes that the agent is done with.
+func (b *inbox) takeGone() []*session.VolumeGone {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.ended
+	b.ended = nil
+	return out
 }
 
 func (b *inbox) event(raw []byte) {

@@ -71,6 +71,16 @@ func mergeNode(live, facts *corev1.Node) *corev1.Node {
 			metav1.SetMetaDataLabel(&next.ObjectMeta, k, facts.Labels[k])
 		}
 	}
+	for k := range live.Annotations {
+		if _, said := facts.Annotations[k]; session.SettableAnnotation(k) && !said {
+			delete(next.Annotations, k)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(facts.Annotations)) {
+		if session.SettableAnnotation(k) {
+			metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, facts.Annotations[k])
+		}
+	}
 	from, to := facts.Status, &next.Status
 	to.Capacity, to.Allocatable = withExtended(from.Capacity, to.Capacity), withExtended(from.Allocatable, to.Allocatable)
 	to.Addresses, to.NodeInfo, to.Images = from.Addresses, from.NodeInfo, from.Images

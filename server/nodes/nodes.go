@@ -174,6 +174,10 @@ func (n *Nodes) Handle(events []store.Event) {
 			for _, a := range n.sessions {
 				a.wakeIfNeeded(e.Key)
 			}
+		case api.PersistentVolumes(), api.PersistentVolumeClaims():
+			n.volumeChanged(e)
+		case api.Nodes():
+			n.nodeChanged(e)
 		case api.Services(), api.EndpointSlices():
 			n.routeChanged(e.Key, e.Revision)
 		case api.Leases():

@@ -160,12 +160,11 @@ func (n *Nodes) tellDrained(uid types.UID, l *leaving, least int64) {
 func (n *Nodes) leastRouted() int64 {
 	least := int64(math.MaxInt64)
 	for _, obj := range n.cfg.Store.List(api.Leases(), Namespace) {
-		switch a := n.sessions[obj.GetName()]; {
-		case a == nil:
+		a := n.sessions[obj.GetName()]
+		if a == nil {
 			return 0
-		case a.version >= 2: // an older agent routes nothing
-			least = min(least, a.routed)
 		}
+		least = min(least, a.routed)
 	}
 	return least
 }

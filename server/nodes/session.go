@@ -48,7 +48,7 @@ type attendance struct {
 	mu      sync.Mutex
 	dirty   map[store.Key]bool // objects to look at again
 	order   []store.Key
-	needed  map[store.Key]int // ConfigMaps and Secrets, by how many pods refer to them
+	needed  map[store.Key]int // ConfigMaps, Secrets and claims, by how many pods refer to them; volumes, by how many claims
 	newest  int64             // revision of a Service or EndpointSlice that is dirty or was
 	gauge   gauge             // what the agent measures
 	replies []*session.Down
@@ -348,6 +348,11 @@ func (a *attendance) accept(m *session.Up) error {
 		}
 		if !a.inbox.token(m.TokenRequest) {
 			return status.Errorf(codes.ResourceExhausted, "requests for more than %d tokens wait", maxTokens)
+		}
+	case *session.Up_VolumeGone:
+		if problem := a.takeGone(m.VolumeGone); problem != nil {
+			a.reply(problem)
+			return nil
 		}
 		notify(a.inward)
 	case *session.Up_Event:

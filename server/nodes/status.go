@@ -54,6 +54,9 @@ func (a *attendance) writeNext(ctx context.Context) (bool, error) {
 	case len(events) > 0:
 		return true, a.writeEvents(ctx, events)
 	}
+	if gone := a.inbox.takeGone(); len(gone) > 0 {
+		return true, a.writeGone(ctx, gone)
+	}
 	if m := a.inbox.takeFigures(); m != nil {
 		return true, a.writeFigures(ctx, m)
 	}

@@ -32,7 +32,7 @@ func (a *attendance) note(key store.Key) {
 	}
 }
 
-// wakeIfNeeded is wake for a ConfigMap or a Secret.
+// wakeIfNeeded is wake for what a node has only because its pods refer to it.
 func (a *attendance) wakeIfNeeded(key store.Key) {
 	a.mu.Lock()
 	needed := a.needed[key] > 0
@@ -83,8 +83,10 @@ func (a *attendance) sendFull() (*view, error) {
 	if err := a.stream.Send(&session.Down{Message: &session.Down_Welcome{Welcome: welcome}}); err != nil {
 		return nil, err
 	}
-	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, need: a.need, tokenless: a.version < carrying}
-	keys := []store.Key{{GroupResource: api.Nodes(), Name: a.node}} // first: pods are held against its labels
+	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, bound: map[store.Key]store.Key{}, need: a.need,
+		tokenless: a.version < carrying, mounts: a.version >= mounting}
+	// First the node: pods are held against its labels.
+	keys := append([]store.Key{{GroupResource: api.Nodes(), Name: a.node}}, localVolumes(a.n.cfg.Store, a.node)...)
 	for _, pod := range a.n.cfg.Store.OnNode(a.node) {
 		keys = append(keys, store.KeyOf(pod))
 	}
@@ -180,9 +182,11 @@ type view struct {
 	node   string
 	pods   map[store.Key]*corev1.Pod // as sent
 	things map[store.Key]string      // resourceVersion as sent
+	bound  map[store.Key]store.Key   // volumes of claims, as sent
 	need   func(key store.Key, more int) int
 	labels map[string]string // of the node, as sent; nil: they were not
 	marked int64             // revision of the newest mark that was sent
+	mounts bool              // the agent knows of claims and volumes
 
 	measured []types.UID // pods that the agent was asked to measure
 
@@ -226,7 +230,7 @@ func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {
 		return nil, nil
 	}
 	if pod != nil {
-		for _, ref := range references(pod) {
+		for _, ref := range v.references(pod) {
 			if v.need(ref, 1) > 1 {
 				continue
 			}
@@ -256,14 +260,15 @@ func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {
 		v.pods[key] = &sent
 	}
 	if before != nil {
-		for _, ref := range references(before) {
+		for _, ref := range v.references(before) {
 			if v.need(ref, -1) > 0 {
 				continue
 			}
-			if _, sent := v.things[ref]; sent {
-				delete(v.things, ref)
-				out = append(out, unset(ref.Resource, ref, ""))
+			messages, err := v.lookThing(ref)
+			if err != nil {
+				return nil, err
 			}
+			out = append(out, messages...)
 		}
 	}
 	return out, nil
@@ -272,11 +277,25 @@ func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {
 // lookThing is look for what a node has only because its pods refer to it, and for
 // what every node has.
 func (v *view) lookThing(key store.Key) ([]*session.Down, error) {
-	if !routes(key) && v.need(key, 0) <= 0 {
-		return nil, nil
+	switch {
+	case key.GroupResource == api.PersistentVolumes() || key.GroupResource == api.PersistentVolumeClaims():
+		if !v.mounts {
+			return nil, nil
+		}
+		if key.GroupResource == api.PersistentVolumes() {
+			return v.lookVolume(key)
+		}
+		return v.lookClaim(key)
+	case !routes(key) && v.need(key, 0) <= 0:
+		return v.send(key, nil, "")
 	}
+	return v.send(key, v.store.Get(key), "")
+}
+
+// send is what to send of an object that the node is to have as it is, with a mark of
+// ours; of none if that is nil.
+func (v *view) send(key store.Key, obj api.Object, mark string) ([]*session.Down, error) {
 	sent, was := v.things[key]
-	obj := v.store.Get(key)
 	if obj == nil {
 		if !was {
 			return nil, nil
@@ -284,14 +303,15 @@ func (v *view) lookThing(key store.Key) ([]*session.Down, error) {
 		delete(v.things, key)
 		return []*session.Down{unset(key.Resource, key, "")}, nil
 	}
-	if was && sent == obj.GetResourceVersion() {
+	if was && sent == obj.GetResourceVersion()+mark {
 		return nil, nil
 	}
 	m, err := assignment(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", key, err)
 	}
-	v.things[key] = obj.GetResourceVersion()
+	m.Discard = mark == discard
+	v.things[key] = obj.GetResourceVersion() + mark
 	return []*session.Down{set(m)}, nil
 }
 
@@ -307,6 +327,14 @@ func assignment(obj api.Object) (m *session.Assignment, err error) {
 		plain := *obj
 		plain.ManagedFields = nil
 		m.Secret, err = plain.Marshal()
+	case *corev1.PersistentVolumeClaim:
+		plain := *obj
+		plain.ManagedFields = nil
+		m.PersistentVolumeClaim, err = plain.Marshal()
+	case *corev1.PersistentVolume:
+		plain := *obj
+		plain.ManagedFields = nil
+		m.PersistentVolume, err = plain.Marshal()
 	case *corev1.Service:
 		m.Service, err = session.ServiceForRouting(obj).Marshal()
 	case *discoveryv1.EndpointSlice:
@@ -315,14 +343,21 @@ func assignment(obj api.Object) (m *session.Assignment, err error) {
 	return m, err
 }
 
-func references(pod *corev1.Pod) []store.Key {
-	refs := session.References(&pod.Spec)
-	out := make([]store.Key, len(refs))
-	for i, r := range refs {
-		out[i] = store.Key{GroupResource: api.ConfigMaps(), Namespace: pod.Namespace, Name: r.Name}
-		if r.Resource == session.Secrets {
-			out[i].GroupResource = api.Secrets()
+// references are what a pod refers to, as far as its agent knows of such.
+func (v *view) references(pod *corev1.Pod) []store.Key {
+	var out []store.Key
+	for _, r := range session.References(pod) {
+		key := store.Key{GroupResource: api.ConfigMaps(), Namespace: pod.Namespace, Name: r.Name}
+		switch r.Resource {
+		case session.Secrets:
+			key.GroupResource = api.Secrets()
+		case session.Claims:
+			if !v.mounts {
+				continue
+			}
+			key.GroupResource = api.PersistentVolumeClaims()
 		}
+		out = append(out, key)
 	}
 	return out
 }
