@@ -70,14 +70,6 @@ func findCgroups(log *slog.Logger) (cgroups, error) {
 		if c.weighs, err = turnOnCPU(c.memory, log); err != nil {
 			return cgroups{}, fmt.Errorf("find cgroup controllers: %w", err)
 		}
-		for controller, there := range map[string]bool{"memory": c.groups, "pids": c.pids != ""} {
-			if !there {
-				continue
-			}
-			if err := turnOn(c.memory, controller); err != nil {
-				log.Warn("a controller cannot be turned on: what pods are limited to together is not held", "controller", controller, "cgroup", c.memory, "error", err)
-			}
-		}
 	}
 	return c, nil
 }

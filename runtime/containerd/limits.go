@@ -35,6 +35,9 @@ func (c cgroups) boundMemory(path string, memory int64) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make cgroup of pods: %w", err)
 	}
+	if err := c.turnOn(path, "memory"); err != nil {
+		return fmt.Errorf("limit the memory of pods: %w", err)
+	}
 	if !c.unified { // before Linux 5.11 a limit holds for those below only where this says so
 		at := filepath.Join(dir, "memory.use_hierarchy")
 		if data, err := os.ReadFile(at); err == nil && strings.TrimSpace(string(data)) == "0" {
@@ -58,13 +61,27 @@ func (c cgroups) boundPIDs(path string, most int64) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make cgroup of pod: %w", err)
 	}
-	if c.unified { // of the pod's parents: the controllers work below those that have them on
-		if err := turnOn(filepath.Dir(dir), "pids"); err != nil {
-			return fmt.Errorf("limit the processes of a pod: %w", err)
-		}
+	if err := c.turnOn(path, "pids"); err != nil {
+		return fmt.Errorf("limit the processes of a pod: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.FormatInt(most, 10)), 0); err != nil {
 		return fmt.Errorf("limit the processes of a pod: %w", err)
+	}
+	return nil
+}
+
+// turnOn makes a controller of version 2 work in a cgroup: each of those that it is in
+// must hand it on.
+func (c cgroups) turnOn(path, controller string) error {
+	if !c.unified {
+		return nil
+	}
+	at := c.memory
+	for _, name := range strings.Split(strings.Trim(path, "/"), "/") {
+		if err := turnOn(at, controller); err != nil {
+			return err
+		}
+		at = filepath.Join(at, name)
 	}
 	return nil
 }

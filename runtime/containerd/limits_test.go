@@ -112,13 +112,14 @@ func TestBounds(t *testing.T) {
 	says(t, one, "headway/memory.limit_in_bytes", "1073741824")
 	says(t, one, "headway/memory.use_hierarchy", "1")
 
-	two := tree(t, map[string]string{"headway/cgroup.subtree_control": "memory\n", "headway/memory.max": ""})
+	two := tree(t, map[string]string{"cgroup.subtree_control": "memory\n", "headway/cgroup.subtree_control": "memory\n", "headway/memory.max": ""})
 	c := cgroups{memory: two, pids: two, unified: true}
 	c.bound("headway", 1<<20, logger)
 	says(t, two, "headway/memory.max", "1048576")
 	if err := c.boundPIDs("headway/podx", 100); err != nil {
 		t.Fatal(err)
 	}
+	says(t, two, "cgroup.subtree_control", "+pids") // a file takes the word as it is
 	says(t, two, "headway/cgroup.subtree_control", "+pids")
 	says(t, two, "headway/podx/pids.max", "100")
 	if log.Len() != 0 {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -341,5 +343,21 @@ func TestResources(t *testing.T) {
 		if got := n.readCgroup(pod.UID, c.ID, file); got != want {
 			t.Errorf("%s is %q, want %q", file, got, want)
 		}
+	}
+	// What holds for a pod as a whole, and for all pods together.
+	n.cfg.PIDs, n.cfg.Memory = 100, 4<<30
+	n.close()
+	n.open()
+	limited := testPod("sleep")
+	n.start(limited)
+	if got := n.readCgroup(limited.UID, "", "pids.max"); got != "100" {
+		t.Errorf("a pod may have %q processes", got)
+	}
+	file := "memory.limit_in_bytes"
+	if n.cgroups.unified {
+		file = "memory.max"
+	}
+	if got, err := os.ReadFile(filepath.Join(n.cgroups.memory, n.cfg.CgroupParent, file)); err != nil || strings.TrimSpace(string(got)) != fmt.Sprint(4<<30) {
+		t.Errorf("all pods may use %q, %v", got, err)
 	}
 }
