@@ -51,7 +51,7 @@ spec:
 	if err == nil {
 		t.Error("the push was taken")
 	}
-	contains(t, "the push", printed, "near.yaml:5:", `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`)
+	contains(t, "the push", printed, "near.yaml:4:1: spec: ", `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`)
 
 	c.deploy("elsewhere", map[string]string{"near.yaml": pod("default")})
 	near := c.pods("")[0]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
@@ -73,6 +75,16 @@ func TestAttach(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), says) {
 			t.Errorf("%s: %d %s", query, resp.StatusCode, body)
+		}
+	}
+}
+
+// A way into a container lasts as long as somebody uses it.
+func TestWaysIntoContainersAreLongRunning(t *testing.T) {
+	for _, sub := range []string{"exec", "attach", "portforward", "log", "proxy"} {
+		info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "create", Resource: "pods", Subresource: sub}
+		if !longRunning(httptest.NewRequest(http.MethodPost, "/", nil), info) {
+			t.Errorf("pods/%s is cut off after a minute", sub)
 		}
 	}
 }

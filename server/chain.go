@@ -15,7 +15,7 @@ import (
 
 // longRunning says which requests have no deadline.
 func longRunning(r *http.Request, info *apirequest.RequestInfo) bool {
-	return filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log", "exec", "portforward", "proxy"))(r, info)
+	return filters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log", "exec", "attach", "portforward", "proxy"))(r, info)
 }
 
 // chain is what a request to the API goes through, innermost first here.
