@@ -86,6 +86,13 @@ func (r *Runtime) Attach(ctx context.Context, req agent.AttachRequest) error {
 		return fmt.Errorf("attach to container %s: it has no input: set stdin: true in its manifest", c.state.Name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	heard := make(chan struct{}) // closed when nothing that it prints is missed
+	attached := func() {
+		close(heard)
+		if req.Attached != nil {
+			req.Attached()
+		}
+	}
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
@@ -108,6 +115,11 @@ func (r *Runtime) Attach(ctx context.Context, req agent.AttachRequest) error {
 			}()
 		}
 		go func() { // not waited for: what it reads from ends later
+			select {
+			case <-heard: // else the answer to what is said first would be missed
+			case <-ctx.Done():
+				return
+			}
 			if _, err := io.Copy(in, req.Stdin); err != nil || !once || ctx.Err() != nil {
 				return
 			}
@@ -121,7 +133,7 @@ func (r *Runtime) Attach(ctx context.Context, req agent.AttachRequest) error {
 	if tty && req.Sizes != nil {
 		group.Go(func() { r.resize(ctx, req.ID, req.Sizes) })
 	}
-	err = r.cfg.Keeper.Attach(ctx, req.ID, req.Attached, req.Stdout, req.Stderr)
+	err = r.cfg.Keeper.Attach(ctx, req.ID, attached, req.Stdout, req.Stderr)
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("attach to container %s: %w", c.state.Name, err)
 	}
