@@ -130,7 +130,7 @@ func (a *Agent) token(pod *corev1.Pod, want session.WantedToken) (string, error)
 	asked := a.tokens.ask(key, now)
 	notify(a.send)
 	switch {
-	case !asked.open:
+	case asked.refusal != "":
 		return "", fmt.Errorf("failed to fetch token: %s", asked.refusal)
 	case now.Sub(asked.since) < tokenPatience:
 		return "", fmt.Errorf("failed to fetch token: it was asked for: %w", volume.ErrComing)
