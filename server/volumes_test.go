@@ -49,7 +49,7 @@ func TestVolumesAreAdmitted(t *testing.T) {
 	if status, text := ask(http.MethodPost, claims, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {resources: {requests: {storage: 1Gi}}, accessModes: [ReadWriteOnce]}\n", &claim); status != http.StatusCreated {
 		t.Fatalf("claim: %d %s", status, text)
 	}
-	if c := claim.Spec.StorageClassName; c == nil || *c != "slow" || !slices.Contains(claim.Finalizers, "kubernetes.io/pvc-protection") {
+	if c := claim.Spec.StorageClassName; c == nil || *c != "slow" || !slices.Contains(claim.Finalizers, "kubernetes.io/pvc-protection") || claim.Status.Phase != corev1.ClaimPending {
 		t.Errorf("claim %+v %+v", claim.ObjectMeta, claim.Spec)
 	}
 	var volume corev1.PersistentVolume
