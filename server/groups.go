@@ -174,6 +174,7 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 	if err != nil {
 		return nil, fmt.Errorf("persistentvolumeclaims: %w", err)
 	}
+	claims.CreateStrategy = claimCreation{claims.CreateStrategy}
 	into := ways{server: s, store: pods.Pod.Store, scheme: scheme}
 	out := resources{
 		api.Namespaces().Resource:             namespaces,
