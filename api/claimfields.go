@@ -100,6 +100,9 @@ func unmounted(v *corev1.PersistentVolume) (errs field.ErrorList) {
 	if len(v.Spec.MountOptions) > 0 && (v.Spec.Local != nil || v.Spec.HostPath != nil) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "mountOptions"), "not supported by this version of Headway: a folder on a node is not mounted with options"))
 	}
+	if v.Annotations[ProvisionedByAnnotation] == LocalProvisioner {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(ProvisionedByAnnotation), "a volume of "+LocalProvisioner+" is made by the cluster, which removes its data: remove the annotation"))
+	}
 	return errs
 }
 

@@ -14,22 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-)
 
-// corpus is the folder of real manifests, which is not part of the repository.
-func corpus(t testing.TB) string {
-	dir := os.Getenv("HEADWAY_CORPUS")
-	if dir == "" {
-		dir = "../../shared/corpus"
-	}
-	if _, err := os.Stat(dir); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("the corpus is missing: %v", err)
-		}
-		t.Skipf("the corpus is not here: %v", err)
-	}
-	return dir
-}
+	"headway.dev/headway/internal/corpus"
+)
 
 // supported says whether this version has every kind of a list of documents.
 func supported(docs []map[string]any) (missing string, ok bool) {
@@ -48,7 +35,7 @@ func supported(docs []map[string]any) (missing string, ok bool) {
 }
 
 func TestCorpusValid(t *testing.T) {
-	dir := corpus(t)
+	dir := corpus.Dir(t)
 	ran, objects, skipped := 0, 0, map[string]int{}
 	err := filepath.WalkDir(filepath.Join(dir, "valid"), func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -136,7 +123,7 @@ var (
 )
 
 func TestCorpusInvalid(t *testing.T) {
-	dir := corpus(t)
+	dir := corpus.Dir(t)
 	files, err := filepath.Glob(filepath.Join(dir, "invalid", "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)

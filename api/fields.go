@@ -12,7 +12,7 @@ import (
 type Field struct {
 	// Path of the field: [] is each item of a list, {} each key of a map. The
 	// resources of a container are named; extended-resource stands for those that
-	// a node's devices bring.
+	// a node's devices bring, hugepages-size for the pages of each size.
 	Path string
 	// Leaf says that the field holds a value, or is listed with all that it holds:
 	// the spec of a pod, a field of a stored kind. Any other one is a map or a list,
@@ -153,7 +153,7 @@ func resourcesAt(path string) []string {
 	if strings.Contains(path, "volumeClaimTemplate") || strings.HasPrefix(path, "spec.resources.") || path == "spec.capacity" {
 		return []string{"storage"}
 	}
-	return []string{"cpu", "ephemeral-storage", extendedResource, "memory"}
+	return []string{"cpu", "ephemeral-storage", extendedResource, hugePages, "memory"}
 }
 
 // ConfigFields lists every field of a ConfigFile. All are acted on.

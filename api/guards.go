@@ -22,7 +22,7 @@ type Charged struct{ Object, Old Object }
 // amounts are the rows of lists of resources that may name any.
 func amounts(prefix string, lists ...string) (out []FieldRule) {
 	for _, list := range lists {
-		out = append(out, acted(prefix+list, ".cpu .memory .ephemeral-storage ."+extendedResource+" {}")...)
+		out = append(out, acted(prefix+list, ".cpu .memory .ephemeral-storage ."+extendedResource+" ."+hugePages+" {}")...)
 	}
 	return out
 }

@@ -62,7 +62,10 @@ func TestR12_UnsupportedFieldsAreNamed(t *testing.T) {
 		pod + "  runtimeClassName: x\n": "f.yaml:8:3: spec.runtimeClassName: Forbidden: not supported by this version of Headway: every container runs in runc",
 		pod + "  securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}\n":           "",
 		pod + "  securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}\n":                     "f.yaml:8:32: spec.securityContext.sysctls[0].name: Forbidden: only kernel.shm_rmid_forced or net.ipv4.ip_local_port_range or net.ipv4.ip_local_reserved_ports or net.ipv4.ip_unprivileged_port_start or net.ipv4.ping_group_range or net.ipv4.tcp_syncookies or net.ipv4.tcp_keepalive_time or net.ipv4.tcp_keepalive_intvl or net.ipv4.tcp_keepalive_probes or net.ipv4.tcp_fin_timeout or net.ipv4.tcp_rmem or net.ipv4.tcp_wmem is supported by this version of Headway: another is not the pod's own, or can harm its node",
-		pod + "    resources: {limits: {ephemeral-storage: 1Gi}, requests: {ephemeral-storage: 1Gi}}\n": "f.yaml:8:26: spec.containers[0].resources.limits.ephemeral-storage: Forbidden: not supported by this version of Headway: only cpu, memory and extended resources are accounted for",
+		pod + "    resources: {limits: {ephemeral-storage: 1Gi}, requests: {ephemeral-storage: 1Gi}}\n": "",
+		pod + "    resources: {limits: {memory: 1Gi, hugepages-2Mi: 4Mi}}\n":                            "",
+		pod + "    resources: {limits: {kubernetes.io/x: 1}}\n":                                         "f.yaml:8:26: spec.containers[0].resources.limits[kubernetes.io/x]: Forbidden: not supported by this version of Headway: only cpu, memory, ephemeral-storage, huge pages and extended resources are accounted for",
+
 		pod + "  schedulerName: mine\n": "f.yaml:8:3: spec.schedulerName: Forbidden: only default-scheduler is supported by this version of Headway: there is one scheduler",
 		pod + "    securityContext: {seccompProfile: {type: Unconfined}}\n  securityContext: {seccompProfile: {type: Localhost, localhostProfile: a.json}}\n":                            "",
 		pod + "  subdomain: x\n  dnsConfig: {options: [{name: rotate}]}\n":                                                                                                               "",

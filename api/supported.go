@@ -102,6 +102,9 @@ func (n *ruleNode) at(name string) *ruleNode {
 	if child := n.next[name]; child != nil {
 		return child
 	}
+	if child := n.next[hugePages]; child != nil && strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
+		return child
+	}
 	if child := n.next[extendedResource]; child != nil && extended(name) {
 		return child
 	}
@@ -111,6 +114,9 @@ func (n *ruleNode) at(name string) *ruleNode {
 // extendedResource stands in a path for the resources that a node is said to have
 // beside its own, such as example.com/gpu.
 const extendedResource = "extended-resource"
+
+// hugePages stands in a path for the pages of each size.
+const hugePages = "hugepages-size"
 
 func extended(resource string) bool {
 	domain, _, ok := strings.Cut(resource, "/")

@@ -19,7 +19,7 @@ func volumeRules() []FieldRule {
 	sources := "volumes[].projected.sources[]."
 	return slices.Concat(
 		acted("volumes[].", "name emptyDir.sizeLimit hostPath.path hostPath.type"),
-		only("volumes[].emptyDir.medium", "huge pages are not mounted", "Memory"),
+		only("volumes[].emptyDir.medium", "a node has memory, and pages of these sizes", "Memory", "HugePages", "HugePages-2Mi", "HugePages-1Gi", "HugePages-64Ki", "HugePages-32Mi", "HugePages-512Mi", "HugePages-16Gi"),
 		refused("everybody may write into an emptyDir", "volumes[].emptyDir.", "mode"),
 		acted("volumes[].configMap.", "name optional defaultMode"), items("volumes[].configMap."),
 		acted("volumes[].secret.", "secretName optional defaultMode"), items("volumes[].secret."),

@@ -155,6 +155,10 @@ func eventually(t *testing.T, what string, check func() error) {
 	}
 }
 
+// undisturbed is the flag of a node whose pods stay however full the machine is that the
+// tests run on.
+const undisturbed = "--eviction-hard="
+
 // cluster is one headway up with its own data dir.
 type cluster struct {
 	t      *testing.T
@@ -206,7 +210,7 @@ func prepareCluster(t *testing.T, args ...string) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, dir: dir, listen: loopback.Reserve(t, 2), engine: host.socket, out: &output{}, work: filepath.Join(dir, "work")}
-	c.args = append([]string{"up", "--data-dir", c.data(), "--listen", c.listen, "--containerd", host.socket}, args...)
+	c.args = append([]string{"up", "--data-dir", c.data(), "--listen", c.listen, "--containerd", host.socket, undisturbed}, args...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("headway printed:\n%s", c.out)

@@ -19,7 +19,7 @@ func (c *cluster) join(name string) *cluster {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	args := []string{"agent", "--data-dir", node.data(), "--server", "https://" + c.listen, "--containerd", host.socket, "--node-name", name}
+	args := []string{"agent", "--data-dir", node.data(), "--server", "https://" + c.listen, "--containerd", host.socket, undisturbed, "--node-name", name}
 	node.args = append(slices.Clone(args), "--token", strings.TrimSpace(token))
 	node.start()
 	eventually(c.t, "node "+name+" to be Ready", func() error { return c.nodeIs(name, corev1.ConditionTrue) })

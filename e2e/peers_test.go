@@ -49,7 +49,7 @@ func TestServerAndAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	token = strings.TrimSpace(token)
-	join := []string{"agent", "--data-dir", node.data(), "--server", "https://" + c.listen, "--containerd", host.socket, "--node-name", "worker"}
+	join := []string{"agent", "--data-dir", node.data(), "--server", "https://" + c.listen, "--containerd", host.socket, undisturbed, "--node-name", "worker"}
 	node.args = append(join, "--token", token)
 	node.start()
 	c.waitReady()

@@ -174,7 +174,7 @@ func TestR9_ServicesWithoutControlPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	join := []string{"agent", "--data-dir", node.data(), "--server", "https://" + c.listen, "--containerd", host.socket, "--node-name", "worker"}
+	join := []string{"agent", "--data-dir", node.data(), "--server", "https://" + c.listen, "--containerd", host.socket, undisturbed, "--node-name", "worker"}
 	node.args = append(join, "--token", strings.TrimSpace(token))
 	node.start()
 	c.waitReady()

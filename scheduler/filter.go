@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"headway.dev/headway/internal/hostport"
 	corev1 "k8s.io/api/core/v1"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -65,8 +66,6 @@ func (r reason) yields() bool {
 	}
 	return false
 }
-
-const anyIP = "0.0.0.0"
 
 // ground is what pods of one kind think of each node, apart from what is on it.
 type ground struct {
@@ -340,10 +339,10 @@ func (t *trial) imagine(slot int) {
 	}
 }
 
-func portsFree(ports []hostPort, n *nodeInfo) bool {
+func portsFree(ports []hostport.Port, n *nodeInfo) bool {
 	for _, want := range ports {
 		for have := range n.ports {
-			if have.port == want.port && have.protocol == want.protocol && (have.ip == want.ip || have.ip == anyIP || want.ip == anyIP) {
+			if have.Clashes(want) {
 				return false
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"headway.dev/headway/internal/hostport"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,43 +55,21 @@ const (
 	guessMemory = 200 << 20
 )
 
-// hostPort is a port of the node itself.
-type hostPort struct {
-	protocol corev1.Protocol
-	port     int32
-	ip       string
-}
-
 // demand is what a pod asks of a node.
 type demand struct {
 	requests amounts
 	guessed  amounts // requests, with a guess for what is not said
-	ports    []hostPort
+	ports    []hostport.Port
 }
 
 func demandOf(pod *corev1.Pod) demand {
-	d := demand{requests: amountsOf(resource.PodRequests(pod, resource.PodResourcesOptions{}))}
+	d := demand{requests: amountsOf(resource.PodRequests(pod, resource.PodResourcesOptions{})), ports: hostport.Of(pod)}
 	d.guessed = amounts{cpu: d.requests.cpu, memory: d.requests.memory}
 	if d.guessed.cpu == 0 {
 		d.guessed.cpu = guessCPU
 	}
 	if d.guessed.memory == 0 {
 		d.guessed.memory = guessMemory
-	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, p := range c.Ports {
-			if p.HostPort <= 0 {
-				continue
-			}
-			h := hostPort{protocol: p.Protocol, port: p.HostPort, ip: p.HostIP}
-			if h.protocol == "" {
-				h.protocol = corev1.ProtocolTCP
-			}
-			if h.ip == "" {
-				h.ip = anyIP
-			}
-			d.ports = append(d.ports, h)
-		}
 	}
 	return d
 }
@@ -110,7 +89,7 @@ type nodeInfo struct {
 	maxPods     int64
 	used        amounts
 	guessed     amounts
-	ports       map[hostPort]int
+	ports       map[hostport.Port]int
 	records     map[types.UID]*record
 	nominated   []*record // they are on no node yet
 	levels      []level   // what pods of each priority hold, lowest first
@@ -125,7 +104,7 @@ type level struct {
 
 func newNodeInfo(node *corev1.Node, leased bool) *nodeInfo {
 	return &nodeInfo{node: node, alive: leased && ready(node), allocatable: amountsOf(node.Status.Allocatable), maxPods: node.Status.Allocatable.Pods().Value(),
-		ports: map[hostPort]int{}, records: map[types.UID]*record{}}
+		ports: map[hostport.Port]int{}, records: map[types.UID]*record{}}
 }
 
 func ready(node *corev1.Node) bool {

@@ -72,7 +72,7 @@ func (o *oracle) objection(pod *corev1.Pod, name string) string {
 		gpu += d.requests.other["example.com/gpu"]
 		for _, a := range want.ports {
 			for _, b := range d.ports {
-				if a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == anyIP || b.ip == anyIP) {
+				if a.Number == b.Number && a.Protocol == b.Protocol && (a.IP == b.IP || a.IP == "0.0.0.0" || b.IP == "0.0.0.0") {
 					return "host port"
 				}
 			}

@@ -214,9 +214,6 @@ func (s *scheduler) ofNamespace(e store.Event) []reconcile.Key {
 // ofClaim wakes the pods that wait for a claim.
 func (s *scheduler) ofClaim(e store.Event) []reconcile.Key {
 	s.view.soil(func(d *dirt) { d.shelf[e.Key] = true })
-	if e.Object == nil {
-		return nil
-	}
 	return s.wake(func(w wait) bool { return slices.Contains(w.claims, e.Key) })
 }
 

@@ -148,6 +148,9 @@ func provides(class *storagev1.StorageClass, node *corev1.Node) bool {
 func (s *shelf) candidates(claim *corev1.PersistentVolumeClaim) ([]*volume, error) {
 	var free []*corev1.PersistentVolume
 	for name, v := range s.volumes {
+		if ref := v.Spec.ClaimRef; ref != nil && (ref.Name != claim.Name || ref.Namespace != claim.Namespace) {
+			continue
+		}
 		if _, taken := s.taken[name]; !taken {
 			free = append(free, v.PersistentVolume)
 		}

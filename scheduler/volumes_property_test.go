@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,8 +22,8 @@ import (
 
 // TestClaimsAreNeverBoundTwice lets the scheduler work on a cache that lags, over a
 // backend that loses writes and answers, while people make and delete claims, volumes
-// and pods. A claim has one volume and a volume one claim, both or neither says so, and
-// a pod is where the volumes of its claims are.
+// and pods. A claim has one volume and a volume one claim, both or neither says so, a pod
+// is where the volumes of its claims are, and one that is to be alone is.
 func TestClaimsAreNeverBoundTwice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kv := memory.New()
@@ -164,6 +165,14 @@ func checkVolumes(t *rapid.T, s *store.Store, placed map[types.UID]bool) {
 			t.Fatalf("claim %s says %q, and of the volumes %q says that it has it", claim.Name, claim.Spec.VolumeName, owner[claim.UID])
 		}
 	}
+	users := map[store.Key][]string{}
+	for _, obj := range s.List(api.Pods(), "") {
+		if pod := obj.(*corev1.Pod); pod.Spec.NodeName != "" {
+			for _, key := range claimsOf(pod) {
+				users[key] = append(users[key], pod.Name)
+			}
+		}
+	}
 	for _, obj := range s.List(api.Pods(), "") {
 		pod := obj.(*corev1.Pod)
 		if pod.Spec.NodeName == "" || placed[pod.UID] {
@@ -175,6 +184,9 @@ func checkVolumes(t *rapid.T, s *store.Store, placed map[types.UID]bool) {
 			claim := claims[key.Name]
 			if claim == nil || !binding.Complete(claim) || !readVolume(volumes[claim.Spec.VolumeName]).reaches(node) {
 				t.Fatalf("pod %s is on %s, and its claim %s is not: %+v", pod.Name, node.Name, key.Name, claim)
+			}
+			if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) && len(users[key]) > 1 {
+				t.Fatalf("pods %v have claim %s, which one may have", users[key], key.Name)
 			}
 		}
 	}

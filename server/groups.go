@@ -99,6 +99,9 @@ func (s *Server) install(server *genericserver.GenericAPIServer, scheme *runtime
 			groups = append(groups, group(name, stored[name]))
 		}
 	}
+	if s.cfg.Figures != nil {
+		groups = append(groups, s.metricsGroup(scheme, codecs))
+	}
 	err = server.InstallAPIGroups(append(groups,
 		group("apps", apps),
 		group("batch", batch),

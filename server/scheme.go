@@ -12,6 +12,7 @@ import (
 	coreinstall "k8s.io/kubernetes/pkg/apis/core/install"
 	discoveryinstall "k8s.io/kubernetes/pkg/apis/discovery/install"
 	eventsinstall "k8s.io/kubernetes/pkg/apis/events/install"
+	metricsinstall "k8s.io/metrics/pkg/apis/metrics/install"
 )
 
 // newScheme knows what goes over the wire: more than package api, which knows
@@ -28,6 +29,7 @@ func newScheme() *runtime.Scheme {
 	eventsinstall.Install(s)
 	authenticationinstall.Install(s)
 	authorizationinstall.Install(s)
+	metricsinstall.Install(s)
 	installStored(s)
 	return s
 }

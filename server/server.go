@@ -34,6 +34,7 @@ type Config struct {
 	CA          *x509.CertPool          // whose client certificates are let in
 	Logs        LogStreamer             // nil: pods/log is refused
 	Pods        PodReacher              // nil: no way into pods
+	Figures     Meter                   // nil: metrics.k8s.io is not served
 	GRPC        http.Handler            // the agents' sessions; it sees only verified or no client certificates
 	Git         http.Handler            // under /git/; checks its own tokens
 	Extra       map[string]http.Handler // further path prefixes ("/join/"), each checking access itself

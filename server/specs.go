@@ -18,6 +18,7 @@ import (
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/util"
 	generated "k8s.io/kubernetes/pkg/generated/openapi"
+	"k8s.io/metrics/pkg/apis/metrics"
 )
 
 // specsKept is how long the OpenAPI documents stay in memory after the last
@@ -102,7 +103,7 @@ func definitions(scheme *runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 			}
 		}
 		for gvk := range scheme.AllKnownTypes() {
-			if gvk.Version != "v1" && gvk.Version != versionOf(gvk.Group) { // a Scale is always of v1
+			if gvk.Version != "v1" && gvk.Version != versionOf(gvk.Group) && gvk.Group != metrics.GroupName { // a Scale is always of v1
 				continue
 			}
 			if obj, err := scheme.New(gvk); err == nil {

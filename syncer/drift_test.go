@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/corpus"
 	"headway.dev/headway/internal/schema"
 	"headway.dev/headway/syncer/live"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -64,14 +65,7 @@ func TestDriftIsWhatHealingChanges(t *testing.T) {
 // that has everything.
 func declaredSamples(t *testing.T) []*api.Manifest {
 	all := manifests(t, "a.yaml", web)
-	dir := os.Getenv("HEADWAY_CORPUS")
-	if dir == "" {
-		dir = "../../shared/corpus"
-	}
-	if _, err := os.Stat(dir); err != nil {
-		return all
-	}
-	err := filepath.WalkDir(filepath.Join(dir, "valid"), func(path string, e os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(corpus.Dir(t), "valid"), func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

@@ -111,6 +111,32 @@ func TestClaimFromGit(t *testing.T) {
 	}
 }
 
+// Of a volume and a claim that name each other, what the binding adds is no drift.
+func TestBoundByHandIsNoDrift(t *testing.T) {
+	w := newWorld(t)
+	w.applied(w.repo.add("c1", "", map[string]string{
+		"v.yaml": "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /data}, claimRef: {namespace: default, name: data}}\n",
+		"c.yaml": strings.Replace(claimFile, "spec: {", "spec: {volumeName: v, storageClassName: '', ", 1),
+	}))
+	volume, claim, err := binding.Bind(w.get("persistentvolumes", "", "v").(*corev1.PersistentVolume), w.claim("data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(store.Update, volume)
+	w.write(store.Update, claim)
+	w.settle()
+	live := w.get("persistentvolumes", "", "v").(*corev1.PersistentVolume)
+	if live.ResourceVersion != volume.ResourceVersion || w.claim("data").ResourceVersion != claim.ResourceVersion || live.Spec.ClaimRef.UID != claim.UID {
+		t.Errorf("the binding was healed away: %+v, %+v", live.Spec.ClaimRef, w.claim("data"))
+	}
+	if state, why := Health(live, w.st); state != Healthy || why != "bound to default/data" {
+		t.Errorf("%s: %s", state, why)
+	}
+	if state, why := Health(w.claim("data"), w.st); state != Healthy || why != "bound to v" {
+		t.Errorf("%s: %s", state, why)
+	}
+}
+
 // A StatefulSet's claims are not the source's to prune. They go with the set only where
 // its policy says so, and then not without being asked for (R3).
 func TestR3_ClaimsOfASet(t *testing.T) {

@@ -166,7 +166,7 @@ func (c *cluster) listenAndTell() error {
 	}
 	c.api, err = server.New(server.Config{
 		Store: c.store, Listener: listener, Certificate: serving.Get, CA: c.authority.Pool(),
-		Logs: c.nodes, Pods: c.nodes, GRPC: c.nodes.Handler(), Git: c.gitHandler("/git"),
+		Logs: c.nodes, Pods: c.nodes, Figures: c.nodes, GRPC: c.nodes.Handler(), Git: c.gitHandler("/git"),
 		Extra:   extra,
 		Ready:   func() error { return errors.Join(spaceLeft(c.etcd.Usage()), c.disk.ready()) },
 		Metrics: c.metrics, Version: version, Log: c.log.With("component", "api"),

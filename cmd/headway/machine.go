@@ -23,6 +23,7 @@ import (
 	"headway.dev/headway/runtime/containerd"
 	"headway.dev/headway/runtime/keeper"
 	"headway.dev/headway/runtime/network"
+	"headway.dev/headway/runtime/session"
 	"headway.dev/headway/runtime/volume"
 )
 
@@ -34,6 +35,10 @@ type machineFlags struct {
 	socket, node, address string
 	labels                map[string]string
 	maxPods               int
+	maxPIDs               int64
+	reserved              map[string]string
+	evictHard, evictSoft  string
+	evictGrace            string
 }
 
 func (m *machineFlags) flags(cmd *cobra.Command) {
@@ -43,6 +48,11 @@ func (m *machineFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&m.address, "node-ip", "", "address that other machines reach this one at (default that of the default route)")
 	f.StringToStringVar(&m.labels, "node-label", nil, "label of this node, key=value; may be repeated")
 	f.IntVar(&m.maxPods, "max-pods", 250, "how many pods this node takes")
+	f.Int64Var(&m.maxPIDs, "pod-max-pids", -1, "how many processes and threads a pod may have; -1: as many as the machine bears")
+	f.StringToStringVar(&m.reserved, "system-reserved", map[string]string{"cpu": "50m", "memory": "256Mi"}, "what of this machine pods do not get: cpu=…,memory=…,ephemeral-storage=…")
+	f.StringVar(&m.evictHard, "eviction-hard", agent.DefaultEvictionHard, "how little may be free before pods are evicted at once; \"\": they never are")
+	f.StringVar(&m.evictSoft, "eviction-soft", "", "how little may be free for a while before pods are evicted, with their own time to stop")
+	f.StringVar(&m.evictGrace, "eviction-soft-grace-period", "", "for how long: signal=duration for each of --eviction-soft")
 }
 
 // machineConfig is what the node's half of the process needs.
@@ -53,6 +63,9 @@ type machineConfig struct {
 	keeper  string
 	metrics prometheus.Registerer // nil: none are kept
 	log     *slog.Logger
+
+	kept       corev1.ResourceList // of --system-reserved
+	thresholds []agent.Threshold
 }
 
 func (m machineFlags) config(dir dataDir, keeper string, nets networkConfig, log *slog.Logger) (machineConfig, error) {
@@ -62,7 +75,18 @@ func (m machineFlags) config(dir dataDir, keeper string, nets networkConfig, log
 			return machineConfig{}, err
 		}
 	}
-	return machineConfig{machineFlags: m, dir: dir, keeper: keeper, nets: nets, log: log}, nil
+	kept, err := agent.ParseReserved(m.reserved)
+	if err != nil {
+		return machineConfig{}, fmt.Errorf("--system-reserved: %w", err)
+	}
+	thresholds, err := agent.ParseThresholds(m.evictHard, m.evictSoft, m.evictGrace)
+	if err != nil {
+		return machineConfig{}, fmt.Errorf("--eviction-hard, --eviction-soft: %w", err)
+	}
+	if m.maxPods < 1 || m.maxPods > session.MaxPods {
+		return machineConfig{}, fmt.Errorf("--max-pods %d: from 1 to %d", m.maxPods, session.MaxPods)
+	}
+	return machineConfig{machineFlags: m, dir: dir, keeper: keeper, nets: nets, log: log, kept: kept, thresholds: thresholds}, nil
 }
 
 // instance tells the clusters on one machine apart: by their data dirs. The
@@ -86,6 +110,7 @@ type machine struct {
 	volumes *volume.Volumes
 	daemon  *containerd.Daemon // that we started, now or earlier; nil: somebody else's
 	engine  string             // containerd's version
+	images  string             // where containerd keeps what it unpacks
 	agent   *agent.Agent
 	traffic *traffic
 	dial    func() (agent.Conn, error) // set by run
@@ -116,6 +141,9 @@ func openMachine(ctx context.Context, cfg machineConfig) (_ *machine, err error)
 	if m.engine, err = m.runtime.Version(ctx); err != nil {
 		return nil, err
 	}
+	if m.images, err = m.runtime.ImageDir(ctx); err != nil {
+		return nil, err
+	}
 	instance, err := cfg.dir.instance()
 	if err != nil {
 		return nil, err
@@ -128,15 +156,18 @@ func openMachine(ctx context.Context, cfg machineConfig) (_ *machine, err error)
 		return nil, err
 	}
 	m.agent, err = agent.New(agent.Config{
-		Runtime: m.runtime,
-		Volumes: m.volumes,
-		Traffic: m.traffic,
-		Explain: m.traffic.explain,
-		Dial:    func(context.Context) (agent.Conn, error) { return m.dial() },
-		Node:    m.facts,
-		Dir:     cfg.dir.agent(),
-		Secrets: secrets,
-		Log:     cfg.log.With("component", "agent"),
+		Runtime:    m.runtime,
+		Volumes:    m.volumes,
+		Traffic:    m.traffic,
+		Explain:    m.traffic.explain,
+		Dial:       func(context.Context) (agent.Conn, error) { return m.dial() },
+		Node:       m.facts,
+		Host:       func() (agent.Host, error) { return agent.ReadHost(string(m.cfg.dir), m.images) },
+		Busy:       agent.Busy,
+		Thresholds: m.cfg.thresholds,
+		Dir:        cfg.dir.agent(),
+		Secrets:    secrets,
+		Log:        cfg.log.With("component", "agent"),
 	})
 	return m, err
 }
@@ -153,6 +184,10 @@ func openRuntime(ctx context.Context, cfg machineConfig, archives ...fs.FS) (*co
 		return nil, nil, nil, err
 	}
 	log := cfg.log.With("component", "runtime")
+	memory, err := agent.MemoryOfPods(cfg.kept)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	pods, err := network.New(ctx, network.Config{
 		Dir: cfg.dir.network(), Bridge: bridgeName(instance), PluginDirs: network.DefaultPluginDirs(), Log: log,
 	})
@@ -166,7 +201,7 @@ func openRuntime(ctx context.Context, cfg machineConfig, archives ...fs.FS) (*co
 	runtime, err := containerd.New(ctx, containerd.Config{
 		Socket: cfg.socket, Namespace: instance, CgroupParent: "/" + instance, Dir: cfg.dir.node(),
 		Keeper: output, Network: pods, HostsDir: cfg.dir.registries(), SeccompDir: cfg.dir.seccomp(),
-		Archives: archives, DNS: names, Log: log,
+		Archives: archives, DNS: names, Memory: memory, PIDs: cfg.maxPIDs, Log: log,
 	})
 	return runtime, roads, pods, err
 }
@@ -224,6 +259,7 @@ func (m *machine) facts() (*corev1.Node, error) {
 	return agent.Facts(agent.FactsConfig{
 		Name: m.cfg.node, Address: m.cfg.address, Labels: m.cfg.labels, MaxPods: m.cfg.maxPods,
 		Engine: "containerd://" + m.engine, Version: version,
+		Reserved: m.cfg.kept, Disk: m.cfg.dir.node(), Thresholds: m.cfg.thresholds,
 	})
 }
 

@@ -67,6 +67,7 @@ func plan(o observed, now time.Time) []Step {
 	want := podset.Replicas(o.set)
 	switch surplus := len(pods.Active) - want; {
 	case !alive || len(claim.Adopt) > 0 && surplus > 0:
+	case surplus < 0 && podset.RejectionWait(pods.Dead, want, now) > 0:
 	case surplus < 0 && o.refused == "" && !o.closed:
 		after.Created = min(-surplus, o.limit)
 		steps = append(steps, Step{Verb: create, Count: after.Created, Reason: "too few replicas"})
@@ -93,6 +94,15 @@ func plan(o observed, now time.Time) []Step {
 		steps = append(steps, Step{Verb: report, Status: status, Reason: "its pods or its spec changed"})
 	}
 	return steps
+}
+
+// nextTry is when a set whose pods were rejected may make others; 0 when none were.
+func nextTry(o observed, now time.Time) time.Duration {
+	pods, want := podset.Split(o.pods), podset.Replicas(o.set)
+	if len(pods.Active) >= want {
+		return 0
+	}
+	return podset.RejectionWait(pods.Dead, want, now)
 }
 
 // nextAvailable is when the next ready pod will have been so for long enough; 0

@@ -163,6 +163,9 @@ func (c *controller) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if refusal != nil {
 		return fmt.Errorf("create pods of %s: %w", key, refusal)
 	}
+	if wait := nextTry(o, now); wait > 0 {
+		return reconcile.After(wait, "nodes rejected pods of this set")
+	}
 	if wait := nextAvailable(o, now); wait > 0 {
 		return reconcile.After(wait, "a pod to be ready for minReadySeconds")
 	}

@@ -203,6 +203,31 @@ func TestPodsThatEndedAreReplacedAndKept(t *testing.T) {
 	}
 }
 
+// Pods that their node rejects are replaced with a back-off, as one that names a node
+// without room would fill the store otherwise.
+func TestRejectedPodsAreReplacedWithBackOff(t *testing.T) {
+	w := newWorld(t, t)
+	w.create(web(1))
+	w.settle()
+	for n, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		for _, p := range w.pods() {
+			if p.Status.Phase != corev1.PodFailed {
+				p.Spec.NodeName, p.Status.Phase, p.Status.Reason = "n1", corev1.PodFailed, "OutOfcpu"
+				w.do(store.Update, p)
+			}
+		}
+		w.settle()
+		if len(w.pods()) != n+1 {
+			t.Fatalf("%d pods at once after %d rejections", len(w.pods()), n+1)
+		}
+		w.now = w.now.Add(wait)
+		w.settle()
+		if len(w.pods()) != n+2 {
+			t.Fatalf("%d pods in the end after %d rejections", len(w.pods()), n+1)
+		}
+	}
+}
+
 func TestBoundPodsAreMarkedOthersGo(t *testing.T) {
 	w := newWorld(t, t)
 	w.create(web(3))

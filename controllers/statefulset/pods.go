@@ -105,6 +105,10 @@ func (d *decision) serveOne(s *slot) bool {
 		d.fill(s)
 		return false
 	case podset.Terminal(s.pod):
+		if left := podset.RejectionWait([]*corev1.Pod{s.pod}, 1, d.now); left > 0 {
+			d.sooner(left, "its node rejected the pod") // and will the next, most likely
+			return false
+		}
 		if s.pod.DeletionTimestamp == nil {
 			d.remove(s, "it has ended")
 		}

@@ -213,6 +213,26 @@ func TestEndedPodsAreReplaced(t *testing.T) {
 	}
 }
 
+// A pod that its node rejects is replaced, too, but no more often than once a second.
+func TestRejectedPodsAreReplacedAtLeisure(t *testing.T) {
+	w := rolledOut(t, 2)
+	w.commit(podset.Remove(w.pod(0), w.now)...)
+	w.settle()
+	w.isGone(0)
+	p := w.pod(0).DeepCopy()
+	p.Spec.NodeName, p.Status.Phase, p.Status.Reason = "n1", corev1.PodFailed, "NodePorts"
+	w.update(p)
+	w.settle()
+	if now := w.pod(0); now.UID != p.UID || now.DeletionTimestamp != nil {
+		t.Fatal("replaced at once")
+	}
+	w.now = w.now.Add(time.Second)
+	w.settle()
+	if w.pod(0).UID == p.UID {
+		t.Error("not replaced")
+	}
+}
+
 // "A Pod that matches the selector, has such a name and no controller is adopted;
 // one that the selector does not match any more is released."
 func TestAdoptionAndRelease(t *testing.T) {

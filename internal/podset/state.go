@@ -37,7 +37,7 @@ func Terminal(p *corev1.Pod) bool {
 }
 
 // Ended says whether the pod has ended for good and none of its containers is known
-// to run: one that is over its deadline is Failed while they stop (R10).
+// to run (R10). Its agent tells the end only then; who else writes Failed may not.
 func Ended(p *corev1.Pod) bool {
 	if !Terminal(p) {
 		return false

@@ -31,10 +31,15 @@ type Config struct {
 	// Explain says how a pod of this node reaches a port of a Service, in a form for
 	// JSON. nil: the agent does not know.
 	Explain func(ctx context.Context, namespace, service, port string) (any, error)
-	Dir     string // for the checkpoint; made 0700
-	Secrets string // for Secrets; must be on a tmpfs, else none are kept
-	Workers int    // transitions at one time that work the engine; default 16
-	Pulls   int    // image fetches at one time; default 8
+	// Host says how full the machine is; nil: nobody knows, and no pod is evicted for it.
+	Host       func() (Host, error)
+	Busy       func() (time.Duration, error) // CPU time of the machine; nil: nobody knows
+	Thresholds []Threshold                   // at which pods are evicted
+	Images     Collector                     // nil: images stay
+	Dir        string                        // for the checkpoint; made 0700
+	Secrets    string                        // for Secrets; must be on a tmpfs, else none are kept
+	Workers    int                           // transitions at one time that work the engine; default 16
+	Pulls      int                           // image fetches at one time; default 8
 	// Probe asks a container how it is; default probe.Check.
 	Probe  func(context.Context, probe.Request) probe.Answer
 	Resync time.Duration        // how often everything is looked at; default 5 minutes
@@ -60,10 +65,12 @@ type Agent struct {
 	things  things // ConfigMaps and Secrets that pods refer to
 	flow    flow   // Services and their endpoints
 	probes  probes
-	agenda  agenda               // which entries to look at, and when
-	gauge   gauge                // what pods use, when somebody asks
-	upkeep  upkeep               // of persistent volumes
-	heavy   map[string]time.Time // when emptyDirs that took long to measure are measured again
+	agenda  agenda       // which entries to look at, and when
+	gauge   gauge        // what pods use, when somebody asks
+	sample  sample       // the last reading of everything, for who asks once
+	squeeze squeeze      // what the machine is short of
+	upkeep  upkeep       // of persistent volumes
+	known   *corev1.Node // the node's labels as the server has them; nil: it has not said
 	out     outbox
 	events  recorder
 	alien   map[string]bool // foreign containers that were told of
@@ -125,7 +132,12 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	for _, pod := range saved.pods {
+		v, err := takeVerdict(pod)
+		if err != nil {
+			a.log.Error("a pod that was to end may go on", "error", err)
+		}
 		a.assign(pod)
+		a.entries[pod.UID].record.doom = v
 	}
 	for _, cm := range saved.configMaps {
 		a.things.configMaps[nameOf(cm)] = cm
@@ -165,6 +177,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.measure(ctx) })
 	wg.Go(func() { a.weigh(ctx) })
 	wg.Go(func() { a.keepUp(ctx) })
+	wg.Go(func() { a.press(ctx) })
 	wg.Go(func() { a.examine(ctx) })
 	wg.Go(func() { a.connect(ctx) })
 	a.dispatch(ctx, &wg)

@@ -28,6 +28,7 @@ type entry struct {
 	cut      func()  // interrupts the transition under way, when that is safe
 	stale    bool    // the content of its volumes is to be looked at
 	content  trouble // why it could not be brought up to date
+	settled  bool    // it was asked whether the node has room for it
 	told     bool    // the server has been told the status since it last sent the pod
 }
 
@@ -246,6 +247,9 @@ func (a *Agent) turn(ctx context.Context, e *entry) bool {
 		return a.settle(e, time.Time{}) // whose it is will be known when the session is synced
 	}
 	e.again = false
+	if !a.admit(e) {
+		return a.settle(e, time.Time{})
+	}
 	now := a.cfg.Now()
 	if a.refillable(e, now) {
 		pod := e.pod
@@ -321,9 +325,9 @@ func (a *Agent) look(ctx context.Context, e *entry) error {
 // save has the checkpoint keep the pod with our own status: the server's may be older
 // than what ran here already.
 func (a *Agent) save(e *entry) {
-	kept := *e.pod
+	kept := withVerdict(*e.pod, e.record.doom)
 	kept.Status = *e.record.last.DeepCopy() // which learn changes
-	a.keep.savePod(&kept)
+	a.keep.savePod(kept)
 }
 
 // tell puts the pod's status into the outbox if it has changed, or if the server

@@ -75,7 +75,7 @@ func envPod() (*corev1.Pod, surroundings) {
 			Name: "main",
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{"cpu": resource.MustParse("250m"), "memory": resource.MustParse("100Mi")},
-				Limits:   corev1.ResourceList{"cpu": resource.MustParse("1500m")},
+				Limits:   corev1.ResourceList{"cpu": resource.MustParse("1500m"), "ephemeral-storage": resource.MustParse("3Mi"), "hugepages-2Mi": resource.MustParse("4Mi")},
 			},
 			EnvFrom: []corev1.EnvFromSource{
 				{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
@@ -92,6 +92,7 @@ func envPod() (*corev1.Pod, surroundings) {
 				{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "IPS", ValueFrom: field("status.podIPs")}, {Name: "HOST", ValueFrom: field("status.hostIP")},
 				{Name: "CPU", ValueFrom: res("limits.cpu", "1")}, {Name: "CPUM", ValueFrom: res("requests.cpu", "1m")},
 				{Name: "MEM", ValueFrom: res("requests.memory", "1Mi")}, {Name: "MEMLIMIT", ValueFrom: res("limits.memory", "1Gi")},
+				{Name: "DISK", ValueFrom: res("limits.ephemeral-storage", "1Mi")}, {Name: "PAGES", ValueFrom: res("limits.hugepages-2Mi", "1Mi")},
 			},
 		}}},
 	}
@@ -111,7 +112,7 @@ func TestEnvironment(t *testing.T) {
 	want := map[string]string{
 		"P_k": "cmv", "token": "overridden", "PLAIN": "v", "LATE": "$(AFTER)", "AFTER": "v-cmv", "CM": "cmv",
 		"NAME": "web", "NS": "ns", "UID": "u", "LABEL": "x", "NOTE": "note", "NODE": "n1", "SA": "sa",
-		"IP": "10.1.0.2", "IPS": "10.1.0.2,fd00::2", "HOST": "10.0.0.9", "CPU": "2", "CPUM": "250", "MEM": "100", "MEMLIMIT": "8",
+		"IP": "10.1.0.2", "IPS": "10.1.0.2,fd00::2", "HOST": "10.0.0.9", "CPU": "2", "CPUM": "250", "MEM": "100", "MEMLIMIT": "8", "DISK": "3", "PAGES": "4",
 	}
 	for k, v := range want {
 		if got[k] != v {

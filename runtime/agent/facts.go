@@ -1,13 +1,10 @@
 package agent
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,31 +25,23 @@ type FactsConfig struct {
 	// Reserved is kept for the machine itself; nil reserves 5 % of a core and
 	// 256 MiB.
 	Reserved corev1.ResourceList
+	// Disk is the folder that pods write to: its file system is the node's
+	// ephemeral-storage; "": the node says nothing of it.
+	Disk string
+	// Thresholds are those at which pods are evicted; what the hard ones keep free is
+	// not given to pods.
+	Thresholds []Threshold
 }
 
 // Facts collects this machine's Node.
 func Facts(c FactsConfig) (*corev1.Node, error) {
-	memory, err := memoryTotal()
+	capacity, err := capacityOf(c)
 	if err != nil {
 		return nil, err
 	}
-	if c.MaxPods <= 0 {
-		c.MaxPods = 250
-	}
-	if c.Reserved == nil {
-		c.Reserved = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("256Mi")}
-	}
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
-		corev1.ResourcePods:   *resource.NewQuantity(int64(c.MaxPods), resource.DecimalSI),
-	}
-	allocatable := capacity.DeepCopy()
-	for name, reserved := range c.Reserved {
-		if q, ok := allocatable[name]; ok {
-			q.Sub(reserved)
-			allocatable[name] = q
-		}
+	allocatable, err := allocatableOf(c, capacity)
+	if err != nil {
+		return nil, err
 	}
 	labels := map[string]string{
 		corev1.LabelHostname:   c.Name,
@@ -74,6 +63,73 @@ func Facts(c FactsConfig) (*corev1.Node, error) {
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.Address}, {Type: corev1.NodeHostName, Address: c.Name}},
 		},
 	}, nil
+}
+
+// capacityOf is what the machine has.
+func capacityOf(c FactsConfig) (corev1.ResourceList, error) {
+	host, err := ReadHost(c.Disk, "")
+	if err != nil {
+		return nil, err
+	}
+	out, err := hugePages("/sys/kernel/mm/hugepages")
+	if err != nil {
+		return nil, err
+	}
+	if c.MaxPods <= 0 {
+		c.MaxPods = 250
+	}
+	out[corev1.ResourceCPU] = *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)
+	out[corev1.ResourceMemory] = *resource.NewQuantity(host[MemoryAvailable].All, resource.BinarySI)
+	out[corev1.ResourcePods] = *resource.NewQuantity(int64(c.MaxPods), resource.DecimalSI)
+	if disk, known := host[DiskAvailable]; known {
+		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk.All, resource.BinarySI)
+	}
+	return out, nil
+}
+
+// MemoryOfPods is how many bytes all pods together may use where so much is reserved.
+func MemoryOfPods(reserved corev1.ResourceList) (int64, error) {
+	memory, err := meminfo()
+	if err != nil {
+		return 0, err
+	}
+	return max(memory["MemTotal"]-reserved.Memory().Value(), 0), nil
+}
+
+// allocatableOf is what of it pods may have: without what is reserved, what the hard
+// thresholds keep free, and, of the memory, what is set apart as huge pages.
+func allocatableOf(c FactsConfig, capacity corev1.ResourceList) (corev1.ResourceList, error) {
+	if c.Reserved == nil {
+		c.Reserved = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("256Mi")}
+	}
+	out := capacity.DeepCopy()
+	take := func(name corev1.ResourceName, amount resource.Quantity) {
+		if q, ok := out[name]; ok {
+			q.Sub(amount)
+			out[name] = q
+		}
+	}
+	for name, amount := range c.Reserved {
+		take(name, amount)
+	}
+	for _, t := range c.Thresholds {
+		name, known := map[Signal]corev1.ResourceName{MemoryAvailable: corev1.ResourceMemory, DiskAvailable: corev1.ResourceEphemeralStorage}[t.Signal]
+		if all := capacity[name]; known && !t.Soft {
+			take(name, *resource.NewQuantity(t.least(all.Value()), resource.BinarySI))
+		}
+	}
+	for name, amount := range capacity {
+		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			take(corev1.ResourceMemory, amount)
+		}
+	}
+	for _, name := range sortedKeys(out) {
+		if q := out[name]; q.Sign() < 0 {
+			all := capacity[name]
+			return nil, fmt.Errorf("more %s is reserved than the machine's %s: lower what --system-reserved and --eviction-hard keep", name, all.String())
+		}
+	}
+	return out, nil
 }
 
 func info(c FactsConfig) corev1.NodeSystemInfo {
@@ -104,25 +160,6 @@ func osName() string {
 		}
 	}
 	return "linux"
-}
-
-func memoryTotal() (int64, error) {
-	raw, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("read the machine's memory: %w", err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) >= 2 && f[0] == "MemTotal:" {
-			kib, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read the machine's memory: %w", err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("read the machine's memory: /proc/meminfo has no MemTotal")
 }
 
 // defaultAddress is the address that packets to elsewhere leave from; on a

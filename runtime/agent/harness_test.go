@@ -55,7 +55,8 @@ type server struct {
 	names    map[string]bool           // of events
 	ended    []string                  // volumes that are gone: name and uid
 
-	volumesDir string // of the node
+	volumesDir string                 // of the node
+	nodes      []corev1.NodeCondition // the node's, as it was sent last
 }
 
 func newServer(t testing.TB) *server {
@@ -192,6 +193,7 @@ func (s *server) node(raw []byte) {
 	}
 	s.stocked = append(s.stocked, n.Status.Images)
 	s.volumesDir = n.Annotations[api.VolumesDirAnnotation]
+	s.nodes = n.Status.Conditions
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:
@@ -209,6 +211,18 @@ func (s *server) status(p *corev1.Pod) corev1.PodStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.statuses[p.UID]
+}
+
+// condition is one of the node's, as it was sent last.
+func (s *server) condition(kind corev1.NodeConditionType) corev1.NodeCondition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.nodes {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
 }
 
 func (s *server) state(p *corev1.Pod, container string) corev1.ContainerStatus {

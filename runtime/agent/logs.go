@@ -79,6 +79,8 @@ func (a *Agent) read(ctx context.Context, o *session.Open, w io.Writer) error {
 		return a.readLog(ctx, o.Log, w)
 	case o.Path != nil && a.cfg.Explain != nil:
 		return a.readPath(ctx, o.Path, w)
+	case o.Figures != nil:
+		return a.readFigures(ctx, w)
 	}
 	return errors.New("this agent does not know what is asked for")
 }

@@ -18,6 +18,17 @@ type Meter interface {
 	// Usage reports on the running containers of these pods; what does not run is
 	// missing. Nothing is read of any other pod.
 	Usage(ctx context.Context, uids ...types.UID) ([]Usage, error)
+	// Written reports what the containers of these pods have written on the disk, running
+	// or dead, each once: their layers and logs. It reads them all, so it is asked for
+	// few pods.
+	Written(ctx context.Context, uids ...types.UID) ([]Written, error)
+}
+
+// Written is what all attempts of a container that are there have written.
+type Written struct {
+	Pod       types.UID
+	Container string
+	Room
 }
 
 // Usage is what one attempt of a container has used up to a moment.
@@ -27,6 +38,7 @@ type Usage struct {
 	ID        string // of the engine: another one counts from nothing
 	Time      time.Time
 	CPU       time.Duration // since it was made
+	Processes int64         // and threads, that it has now
 	Memory    int64         // bytes in use, but for what files could be read again into; negative: the kernel does not say
 }
 

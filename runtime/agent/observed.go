@@ -35,6 +35,7 @@ type record struct {
 	dropped   bool                 // this node sends nothing new to it
 	drained   bool                 // no other node does
 	torn      bool                 // containers are stopping or stopped because the pod ends
+	doom      *verdict             // why this agent ends the pod; nil: it does not
 }
 
 func newRecord(status corev1.PodStatus) *record {

@@ -78,7 +78,7 @@ func plan(o observed, now time.Time) decision {
 			d.step = step{}
 		}
 		return d
-	case terminal(report(o, now).Phase):
+	case terminal(draft(o, now).Phase):
 		return finish(o, now)
 	}
 	d := advance(o, now)
@@ -121,7 +121,7 @@ func leave(o observed, now time.Time) decision {
 // containers stay for their logs.
 func finish(o observed, now time.Time) decision {
 	grace := graceOf(o.pod)
-	if o.record.last.Reason == evicted { // what fills the node's disk is not waited for
+	if v := o.verdict(now); v != nil && v.Hasty { // what harms the node is not waited for
 		grace = min(grace, time.Second)
 	}
 	if d, done := stopAll(o, now, grace, "the pod has ended"); !done {

@@ -121,6 +121,12 @@ func (a *Agent) set(m *session.Assignment) error {
 			a.flow.setService(s)
 			a.keep.saveService(s)
 		}
+	case len(m.Node) > 0:
+		node := &corev1.Node{}
+		if err := node.Unmarshal(m.Node); err != nil {
+			return fmt.Errorf("decode the node that the server sent: %w", err)
+		}
+		a.known = node
 	case len(m.EndpointSlice) > 0:
 		s := &discoveryv1.EndpointSlice{}
 		if err := s.Unmarshal(m.EndpointSlice); err != nil {
@@ -219,6 +225,11 @@ func (a *Agent) sweep() {
 	}
 	a.seen, a.synced = nil, true
 	a.upkeep.list()
+	for _, uid := range sortedKeys(a.entries) { // which other pods the node has is known now
+		if e := a.entries[uid]; !e.settled {
+			a.wake(e)
+		}
+	}
 }
 
 // Take takes the next message for the server out of the outbox; nil with a time

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,25 @@ const (
 
 // report is the pod's status as it is now. It is pure, and equal inputs give
 // equal statuses: times are whole seconds, and a transition's time is kept while
-// nothing transits.
+// nothing transits. That a pod has ended is held back while anything of it may live:
+// by the phase others give its room, its name and its place in a Job away.
 func report(o observed, now time.Time) corev1.PodStatus {
+	out := draft(o, now)
+	if last := &o.record.last; terminal(out.Phase) && !terminal(last.Phase) {
+		if live, unsure := o.live(); len(live) > 0 || unsure {
+			out.Phase, out.Reason, out.Message = last.Phase, last.Reason, last.Message
+			if out.Phase == "" {
+				out.Phase = corev1.PodPending
+			}
+			out.Conditions = slices.DeleteFunc(out.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+		}
+	}
+	return out
+}
+
+// draft is report, with the phase that the pod has when what is being stopped has
+// stopped.
+func draft(o observed, now time.Time) corev1.PodStatus {
 	last := &o.record.last
 	out := corev1.PodStatus{
 		ObservedGeneration: o.pod.Generation,
@@ -58,6 +76,11 @@ func report(o observed, now time.Time) corev1.PodStatus {
 
 	ending := o.ending(now)
 	begun := o.begun()
+	if ending && !o.started() && (o.verdict(now) != nil || terminal(last.Phase)) { // it never was to run
+		o.phase(&out, now)
+		o.conditions(&out, now)
+		return out
+	}
 	for i := range o.pod.Spec.InitContainers {
 		out.InitContainerStatuses = append(out.InitContainerStatuses, o.container(&o.pod.Spec.InitContainers[i], now, ending, true, begun))
 	}
@@ -76,8 +99,13 @@ func (o observed) gone() bool {
 
 // ending says that no container of the pod starts any more.
 func (o observed) ending(now time.Time) bool {
-	at, limited := o.deadline()
-	return o.pod.DeletionTimestamp != nil || terminal(o.record.last.Phase) || limited && !now.Before(at)
+	return o.pod.DeletionTimestamp != nil || terminal(o.record.last.Phase) || o.verdict(now) != nil
+}
+
+// started says that something was made of the pod, or told of one of its containers.
+func (o observed) started() bool {
+	last := &o.record.last
+	return o.sandbox != nil || len(last.InitContainerStatuses)+len(last.ContainerStatuses) > 0
 }
 
 // addresses are the pod's, once its network is up.
@@ -203,6 +231,10 @@ func (o observed) phase(s *corev1.PodStatus, now time.Time) {
 		s.Phase = o.record.last.Phase
 		return
 	}
+	if v := o.verdict(now); v != nil {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, v.Reason, v.Message
+		return
+	}
 	if o.gone() {
 		s.Phase = corev1.PodSucceeded
 		for _, c := range s.ContainerStatuses {
@@ -210,11 +242,6 @@ func (o observed) phase(s *corev1.PodStatus, now time.Time) {
 				s.Phase = corev1.PodFailed
 			}
 		}
-		return
-	}
-	if at, limited := o.deadline(); limited && !now.Before(at) && o.pod.DeletionTimestamp == nil {
-		s.Phase, s.Reason = corev1.PodFailed, deadlineExceeded
-		s.Message = "Pod was active on the node longer than the specified deadline"
 		return
 	}
 	s.Phase = o.sum(s)
@@ -318,6 +345,9 @@ func (o observed) conditions(s *corev1.PodStatus, now time.Time) {
 		ready, reason, message = false, "ReadinessGatesNotReady", gates
 	}
 	set(corev1.PodReady, ready, reason, message)
+	if v := o.verdict(now); v != nil && v.Disrupts {
+		set(corev1.DisruptionTarget, true, corev1.PodReasonTerminationByKubelet, v.Message)
+	}
 }
 
 // closedGates says which readiness gates keep the pod from being ready.

@@ -21,9 +21,8 @@ type Volumes interface {
 	Refresh(ctx context.Context, uid types.UID, volumes []volume.Volume) error
 	// Mounts prepares what a container mounts, and says where it is.
 	Mounts(ctx context.Context, uid types.UID, c *corev1.Container, volumes []volume.Volume) ([]volume.Mount, error)
-	// Usage is how many bytes of the disk a volume takes; when they are more than enough
-	// it counts no further.
-	Usage(ctx context.Context, uid types.UID, name string, enough int64) (int64, error)
+	// Usage is what a volume takes of the disk.
+	Usage(uid types.UID, name string) (Room, error)
 	// Remove takes everything of a pod away.
 	Remove(ctx context.Context, uid types.UID) error
 	// Pods lists those of which something is there.
@@ -44,12 +43,7 @@ type Persistent interface {
 	Clear(ctx context.Context) (left []string, err error)
 }
 
-const (
-	failedMount = "FailedMount"
-	evicted     = "Evicted"
-	weighPeriod = 10 * time.Second // Kubernetes'
-	weighShare  = 10               // a volume that took a while to measure is left for so many times as long
-)
+const failedMount = "FailedMount"
 
 // volumesOf says what a pod's volumes have to hold now. The caller holds mu.
 func (a *Agent) volumesOf(pod *corev1.Pod) ([]volume.Volume, error) {
@@ -219,94 +213,4 @@ func (a *Agent) left() ([]types.UID, error) {
 		return nil, nil
 	}
 	return a.cfg.Volumes.Pods()
-}
-
-// weigh looks on a period at how full emptyDirs are.
-func (a *Agent) weigh(ctx context.Context) {
-	tick := time.NewTicker(weighPeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			a.Weigh(ctx)
-		}
-	}
-}
-
-// Weigh ends the pods that have an emptyDir on the disk with more in it than its
-// sizeLimit. Who steps the agent calls it on a period.
-func (a *Agent) Weigh(ctx context.Context) {
-	if a.cfg.Volumes == nil {
-		return
-	}
-	type limit struct {
-		uid  types.UID
-		name string
-		most int64
-	}
-	var limits []limit
-	a.mu.Lock()
-	heavy, later := a.heavy, map[string]time.Time{}
-	for _, uid := range sortedKeys(a.entries) {
-		e := a.entries[uid]
-		if e.pod == nil || e.released || e.sandbox == nil || terminal(e.record.last.Phase) {
-			continue
-		}
-		for _, v := range e.pod.Spec.Volumes {
-			if d := v.EmptyDir; d != nil && d.Medium == corev1.StorageMediumDefault && d.SizeLimit != nil && !d.SizeLimit.IsZero() {
-				limits = append(limits, limit{uid, v.Name, d.SizeLimit.Value()})
-			}
-		}
-	}
-	a.mu.Unlock()
-	for _, l := range limits {
-		if ctx.Err() != nil {
-			return
-		}
-		key, began := string(l.uid)+"/"+l.name, a.cfg.Now()
-		if due := heavy[key]; began.Before(due) {
-			later[key] = due
-			continue
-		}
-		used, err := a.cfg.Volumes.Usage(ctx, l.uid, l.name, l.most)
-		if now := a.cfg.Now(); now.After(began) {
-			later[key] = now.Add(weighShare * now.Sub(began))
-		}
-		if err != nil {
-			a.log.Error("emptyDir not measured: its sizeLimit is not held meanwhile", "pod", l.uid, "volume", l.name, "error", err)
-			continue
-		}
-		if used > l.most {
-			a.overfull(l.uid, l.name)
-		}
-	}
-	a.mu.Lock()
-	a.heavy = later
-	a.mu.Unlock()
-}
-
-// overfull ends a pod whose emptyDir holds more than it may.
-func (a *Agent) overfull(uid types.UID, name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.entries[uid]
-	if e == nil || e.pod == nil || e.released || terminal(e.record.last.Phase) {
-		return
-	}
-	for _, v := range e.pod.Spec.Volumes {
-		if v.Name != name || v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil {
-			continue
-		}
-		message := fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", name, v.EmptyDir.SizeLimit)
-		last := &e.record.last
-		last.Phase, last.Reason, last.Message = corev1.PodFailed, evicted, message
-		e.told = false
-		a.save(e)
-		a.event(e.pod, "", corev1.EventTypeWarning, evicted, message, a.cfg.Now())
-		e.interrupt() // a hook, or a pull, that would hold the end up
-		a.wake(e)
-		return
-	}
 }

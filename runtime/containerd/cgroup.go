@@ -21,7 +21,10 @@ type cgroups struct {
 	roots   []string
 	memory  string // the tree with the memory controller
 	cpuacct string // the tree that counts CPU time
+	pids    string // the tree with the pids controller; "": there is none
+	hugetlb string // the tree with the hugetlb controller; "": there is none
 	unified bool
+	groups  bool // version 2 counts memory, and can kill all of a container when it has none left
 	weighs  bool // a controller divides the processors among pods; version 2 may lack it, or not let us turn it on
 }
 
@@ -38,6 +41,12 @@ func findCgroups(log *slog.Logger) (cgroups, error) {
 		switch {
 		case m.FSType == "cgroup2" && m.Mountpoint == "/sys/fs/cgroup":
 			c.unified, c.memory, c.cpuacct = true, m.Mountpoint, m.Mountpoint
+			if c.groups = offers(m.Mountpoint, "memory"); offers(m.Mountpoint, "pids") {
+				c.pids = m.Mountpoint
+			}
+			if offers(m.Mountpoint, "hugetlb") {
+				c.hugetlb = m.Mountpoint
+			}
 		case m.FSType == "cgroup2":
 		default:
 			if slices.Contains(controllers, "memory") {
@@ -45,6 +54,12 @@ func findCgroups(log *slog.Logger) (cgroups, error) {
 			}
 			if slices.Contains(controllers, "cpuacct") {
 				c.cpuacct = m.Mountpoint
+			}
+			if slices.Contains(controllers, "pids") {
+				c.pids = m.Mountpoint
+			}
+			if slices.Contains(controllers, "hugetlb") {
+				c.hugetlb = m.Mountpoint
 			}
 		}
 	}
@@ -54,6 +69,14 @@ func findCgroups(log *slog.Logger) (cgroups, error) {
 	if c.unified {
 		if c.weighs, err = turnOnCPU(c.memory, log); err != nil {
 			return cgroups{}, fmt.Errorf("find cgroup controllers: %w", err)
+		}
+		for controller, there := range map[string]bool{"memory": c.groups, "pids": c.pids != ""} {
+			if !there {
+				continue
+			}
+			if err := turnOn(c.memory, controller); err != nil {
+				log.Warn("a controller cannot be turned on: what pods are limited to together is not held", "controller", controller, "cgroup", c.memory, "error", err)
+			}
 		}
 	}
 	return c, nil

@@ -157,7 +157,7 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	}
 	oci, err := blueprint{
 		spec: spec, host: host, image: img.Config, user: user, dir: dir, message: message, cgroup: r.cgroup(uid, id),
-		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, caps: r.caps, seccomp: profile,
+		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, pages: r.pages, caps: r.caps, seccomp: profile,
 	}.build()
 	if err != nil {
 		return err

@@ -52,6 +52,8 @@ type Config struct {
 	HostsDir     string           // how to reach registries: <host>/hosts.toml
 	SeccompDir   string           // profiles that pods name
 	Archives     []fs.FS          // folders with image archives, imported at start
+	Memory       int64            // bytes that all pods together may use; 0: all there are
+	PIDs         int64            // processes and threads of a pod; 0 or less: as many as there may be
 	Parallel     int              // containers made at once; 0: what the machine bears
 	OCIRuntime   string           // program that makes containers; "": runc
 	Now          func() time.Time // nil: time.Now
@@ -72,8 +74,9 @@ type Runtime struct {
 	images *image.Images
 
 	cgroups cgroups
-	memory  int64 // of the machine
-	lowest  int64 // oom_score_adj that we can give
+	memory  int64   // of the machine
+	pages   []int64 // sizes of the machine's huge pages
+	lowest  int64   // oom_score_adj that we can give
 	caps    []string
 	runc    typeurl.Any // options of the shim: which program makes containers
 
@@ -118,6 +121,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	if err := r.cgroups.weigh(cfg.CgroupParent, runtime.NumCPU()); err != nil {
+		return nil, err
+	}
+	r.cgroups.bound(cfg.CgroupParent, cfg.Memory, cfg.Log)
+	if r.pages, err = pageSizes("/sys/kernel/mm/hugepages"); err != nil {
 		return nil, err
 	}
 	if r.memory, err = totalMemory(); err != nil {
@@ -187,6 +194,20 @@ func (r *Runtime) Version(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("ask containerd for its version: %w", err)
 	}
 	return v.Version, nil
+}
+
+// ImageDir is the folder that containerd unpacks images into, on this machine.
+func (r *Runtime) ImageDir(ctx context.Context) (string, error) {
+	found, err := r.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter)
+	if err != nil {
+		return "", fmt.Errorf("ask containerd where its images are: %w", err)
+	}
+	for _, p := range found.Plugins {
+		if root := p.Exports["root"]; root != "" {
+			return root, nil
+		}
+	}
+	return "", fmt.Errorf("containerd does not say where its snapshotter %s keeps images", snapshotter)
 }
 
 // Close ends everything New began and waits for it. Containers run on.

@@ -87,6 +87,11 @@ func (r *Runtime) makeSandbox(ctx context.Context, pod *corev1.Pod, record sandb
 			return err
 		}
 	}
+	if r.cfg.PIDs > 0 {
+		if err := r.cgroups.boundPIDs(r.cgroup(pod.UID, ""), r.cfg.PIDs); err != nil {
+			return err
+		}
+	}
 	if err := pin(dir.path("ns"), own(pod), name, sysctls(pod)); err != nil {
 		return err
 	}

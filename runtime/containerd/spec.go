@@ -26,6 +26,7 @@ type blueprint struct {
 	cgroup   string
 	oomScore int
 	cgroups  cgroups
+	pages    []int64             // sizes of the machine's huge pages
 	caps     []string            // that we can give
 	seccomp  *specs.LinuxSeccomp // the profile from the node's folder, if it asks for one
 }
@@ -36,6 +37,10 @@ const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 // build is pure: it derives the OCI specification.
 func (b blueprint) build() (*specs.Spec, error) {
 	args, err := b.args()
+	if err != nil {
+		return nil, err
+	}
+	resources, err := b.resources()
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +66,7 @@ func (b blueprint) build() (*specs.Spec, error) {
 		Linux: &specs.Linux{
 			Namespaces:  b.namespaces(),
 			CgroupsPath: b.cgroup,
-			Resources:   b.resources(),
+			Resources:   resources,
 		},
 	}
 	s.Linux.RootfsPropagation = propagation(b.spec.Mounts)
@@ -190,7 +195,7 @@ func (b blueprint) mounts(privileged bool) []specs.Mount {
 // cfsPeriod is the length in which a CPU limit is counted, in microseconds.
 const cfsPeriod = 100_000
 
-func (b blueprint) resources() *specs.LinuxResources {
+func (b blueprint) resources() (*specs.LinuxResources, error) {
 	r := b.spec.Container.Resources
 	cpu := &specs.LinuxCPU{}
 	shares := uint64(2) // the least there is
@@ -212,7 +217,12 @@ func (b blueprint) resources() *specs.LinuxResources {
 	if limit := r.Limits.Memory().Value(); limit > 0 {
 		out.Memory = &specs.LinuxMemory{Limit: &limit}
 	}
-	return out
+	if b.cgroups.groups { // one process less would leave a container that nobody restarts
+		out.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	var err error
+	out.HugepageLimits, err = b.hugepages()
+	return out, err
 }
 
 // capabilities of a container: the usual fourteen, with what it adds and drops.
@@ -280,22 +290,43 @@ func defaultCapabilities() []string {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// oomScore is Kubernetes': the less a pod asked for, the sooner it goes.
+// oomScore is Kubernetes': the less a pod asked for, the sooner it goes. A pod that the
+// node cannot do without goes last, and a sidecar not before the containers it serves.
 func oomScore(pod *corev1.Pod, c *corev1.Container, memory, lowest int64) int {
+	const systemNodeCritical = "system-node-critical"
 	var score int64
-	request := c.Resources.Requests.Memory().Value()
-	switch quality(pod) {
-	case corev1.PodQOSGuaranteed:
+	switch class := quality(pod); {
+	case pod.Spec.PriorityClassName == systemNodeCritical, class == corev1.PodQOSGuaranteed:
 		score = -997
-	case corev1.PodQOSBestEffort:
+	case class == corev1.PodQOSBestEffort:
 		score = 1000
 	default:
+		request := c.Resources.Requests.Memory().Value()
+		if isSidecar(pod, c) {
+			request = max(request, leastMemory(pod))
+		}
 		score = 999
 		if request > 0 && memory > 0 {
 			score = min(max(1000-1000*request/memory, 3), 999)
 		}
 	}
 	return int(max(score, lowest))
+}
+
+func isSidecar(pod *corev1.Pod, c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways &&
+		slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
+}
+
+// leastMemory is what the regular container asks for that asks for the least.
+func leastMemory(pod *corev1.Pod) int64 {
+	var least int64
+	for i := range pod.Spec.Containers {
+		if n := pod.Spec.Containers[i].Resources.Requests.Memory().Value(); i == 0 || n < least {
+			least = n
+		}
+	}
+	return least
 }
 
 // quality of service, from what the containers ask for.

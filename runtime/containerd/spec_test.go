@@ -128,6 +128,19 @@ func TestOOMScore(t *testing.T) {
 			t.Errorf("%v: %d, want %d", tc.r, got, tc.want)
 		}
 	}
+	always := corev1.ContainerRestartPolicyAlways
+	pod := testPod()
+	pod.Spec.Containers[0].Resources.Requests = mem("1Gi")
+	pod.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "large", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: mem("2Gi")}}, {Name: "first"}}
+	for i, want := range []int{750, 500, 999} {
+		if got := oomScore(pod, &pod.Spec.InitContainers[i], 4*gib, -1000); got != want {
+			t.Errorf("%s: %d, want %d", pod.Spec.InitContainers[i].Name, got, want)
+		}
+	}
+	pod.Spec.PriorityClassName = "system-node-critical"
+	if got := oomScore(pod, &pod.Spec.Containers[0], 4*gib, -1000); got != -997 {
+		t.Errorf("the node needs it: %d", got)
+	}
 }
 
 func TestPrivilegedAndNot(t *testing.T) {

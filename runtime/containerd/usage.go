@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/runtime/agent"
+	"headway.dev/headway/runtime/volume"
 )
 
 // Usage is agent.Runtime's: it reads the cgroups of the containers, and asks containerd
@@ -46,6 +50,9 @@ func (r *Runtime) Usage(ctx context.Context, uids ...types.UID) ([]agent.Usage, 
 		case gone(err):
 			continue // it has ended meanwhile
 		case err != nil:
+			return nil, fmt.Errorf("container %s of pod %s: %w", u.Container, u.Pod, err)
+		}
+		if u.Processes, err = r.cgroups.processes(r.cgroup(u.Pod, u.ID)); err != nil && !gone(err) {
 			return nil, fmt.Errorf("container %s of pod %s: %w", u.Container, u.Pod, err)
 		}
 		kept = append(kept, u)
@@ -94,6 +101,87 @@ func (c cgroups) usage(path string) (cpu time.Duration, memory int64, err error)
 		return 0, 0, fmt.Errorf("read memory: %s: %w", inactive, err)
 	}
 	return cpu, max(memory-cached, 0), nil
+}
+
+// processes counts those, and threads, in a cgroup and those under it; 0 where no
+// controller counts them.
+func (c cgroups) processes(path string) (int64, error) {
+	if c.pids == "" {
+		return 0, nil
+	}
+	data, err := os.ReadFile(filepath.Join(c.pids, path, "pids.current"))
+	if err != nil {
+		return 0, fmt.Errorf("count processes: %w", err)
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("count processes: %w", err)
+	}
+	return n, nil
+}
+
+// Written is agent.Runtime's: containerd measures the layers, and the logs' files are
+// added up.
+func (r *Runtime) Written(ctx context.Context, uids ...types.UID) ([]agent.Written, error) {
+	type attempt struct{ id, log string }
+	attempts := map[types.UID]map[string][]attempt{}
+	r.mu.Lock()
+	for _, uid := range uids {
+		if sb := r.sandboxes[uid]; sb != nil {
+			attempts[uid] = map[string][]attempt{}
+			for _, c := range sb.containers {
+				attempts[uid][c.state.Name] = append(attempts[uid][c.state.Name], attempt{c.state.ID, c.state.LogPath})
+			}
+		}
+	}
+	r.mu.Unlock()
+	snapshots := r.client.SnapshotService(snapshotter)
+	var out []agent.Written
+	for _, uid := range uids {
+		for _, name := range slices.Sorted(maps.Keys(attempts[uid])) {
+			w := agent.Written{Pod: uid, Container: name}
+			for _, a := range attempts[uid][name] {
+				used, err := snapshots.Usage(ctx, a.id)
+				if err != nil && !errdefs.IsNotFound(err) {
+					return nil, fmt.Errorf("measure the layer of container %s of pod %s: %w", name, uid, err)
+				}
+				w.Add(volume.Room{Bytes: used.Size, Inodes: used.Inodes})
+				logs, err := logFiles(a.log)
+				if err != nil {
+					return nil, fmt.Errorf("measure the log of container %s of pod %s: %w", name, uid, err)
+				}
+				w.Add(logs)
+			}
+			out = append(out, w)
+		}
+		delete(attempts, uid) // one that is named twice is told of once
+	}
+	return out, nil
+}
+
+// logFiles adds up a log and what was rotated out of it.
+func logFiles(path string) (out volume.Room, err error) {
+	if path == "" {
+		return out, nil
+	}
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return out, err
+	}
+	for _, f := range files {
+		if !strings.HasPrefix(f.Name(), filepath.Base(path)) {
+			continue
+		}
+		info, err := f.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // rotated away meanwhile
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Add(volume.Room{Bytes: info.Size(), Inodes: 1})
+	}
+	return out, nil
 }
 
 // field is the value after a name, in a file of one name and value per line.

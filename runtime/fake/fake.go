@@ -76,6 +76,7 @@ type container struct {
 	done    chan struct{} // closed when it is dead
 	timer   *time.Timer
 	load    load
+	written int64 // bytes
 }
 
 // New returns an empty machine.

@@ -61,3 +61,46 @@ func (r *Runtime) SetLoad(uid types.UID, name string, cores float64, memory int6
 	}
 	return fmt.Errorf("container %s of pod %s does not run", name, uid)
 }
+
+// Written implements agent.Runtime.
+func (r *Runtime) Written(ctx context.Context, uids ...types.UID) ([]agent.Written, error) {
+	if err := r.do(ctx, "Written", fmt.Sprint(uids)); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []agent.Written
+	for i, uid := range uids {
+		s := r.sandboxes[uid]
+		if s == nil || slices.Contains(uids[:i], uid) {
+			continue
+		}
+		seen := map[string]int{}
+		for _, c := range s.containers {
+			at, known := seen[c.state.Name]
+			if !known {
+				at = len(out)
+				seen[c.state.Name] = at
+				out = append(out, agent.Written{Pod: uid, Container: c.state.Name})
+			}
+			out[at].Bytes += c.written + int64(len(c.program.Output))
+			out[at].Inodes++
+		}
+	}
+	return out, nil
+}
+
+// SetWritten makes the running attempt of a container have written so much.
+func (r *Runtime) SetWritten(uid types.UID, name string, bytes int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sandboxes[uid]; s != nil {
+		for _, c := range slices.Backward(s.containers) {
+			if c.state.Name == name && c.state.Phase == agent.Running {
+				c.written = bytes
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("container %s of pod %s does not run", name, uid)
+}

@@ -69,7 +69,7 @@ func (v *Volumes) Mounts(_ context.Context, uid types.UID, c *corev1.Container, 
 }
 
 // Usage implements agent.Volumes.
-func (v *Volumes) Usage(context.Context, types.UID, string, int64) (int64, error) { return 0, nil }
+func (v *Volumes) Usage(types.UID, string) (agent.Room, error) { return agent.Room{}, nil }
 
 // Remove implements agent.Volumes.
 func (v *Volumes) Remove(_ context.Context, uid types.UID) error {

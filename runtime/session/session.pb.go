@@ -444,6 +444,8 @@ type Figures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TimeNanos     int64                  `protobuf:"varint,1,opt,name=time_nanos,json=timeNanos,proto3" json:"time_nanos,omitempty"` // when that was, Unix time by the node's clock
 	Pods          []*PodFigures          `protobuf:"bytes,2,rep,name=pods,proto3" json:"pods,omitempty"`
+	Node          *ContainerFigures      `protobuf:"bytes,20,opt,name=node,proto3" json:"node,omitempty"`                                   // of the machine as a whole, where FiguresRequest asks
+	WindowNanos   int64                  `protobuf:"varint,21,opt,name=window_nanos,json=windowNanos,proto3" json:"window_nanos,omitempty"` // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +492,20 @@ func (x *Figures) GetPods() []*PodFigures {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *Figures) GetNode() *ContainerFigures {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Figures) GetWindowNanos() int64 {
+	if x != nil {
+		return x.WindowNanos
+	}
+	return 0
 }
 
 // VolumeGone says that the agent is done with a volume that was sent to be discarded:
@@ -1015,6 +1031,7 @@ type Assignment struct {
 	PersistentVolumeClaim []byte                 `protobuf:"bytes,6,opt,name=persistent_volume_claim,json=persistentVolumeClaim,proto3" json:"persistent_volume_claim,omitempty"` // protobuf of core/v1 PersistentVolumeClaim
 	PersistentVolume      []byte                 `protobuf:"bytes,7,opt,name=persistent_volume,json=persistentVolume,proto3" json:"persistent_volume,omitempty"`                  // protobuf of core/v1 PersistentVolume
 	Discard               bool                   `protobuf:"varint,8,opt,name=discard,proto3" json:"discard,omitempty"`                                                           // of a persistent volume: no claim has it any more, its data is to go
+	Node                  []byte                 `protobuf:"bytes,20,opt,name=node,proto3" json:"node,omitempty"`                                                                 // protobuf of core/v1 Node: the node's own name and labels
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1103,6 +1120,13 @@ func (x *Assignment) GetDiscard() bool {
 		return x.Discard
 	}
 	return false
+}
+
+func (x *Assignment) GetNode() []byte {
+	if x != nil {
+		return x.Node
+	}
+	return nil
 }
 
 // Mark says that every change of a Service or an EndpointSlice up to this revision
@@ -1362,6 +1386,7 @@ type Open struct {
 	Path          *PathRequest           `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	Dial          *DialRequest           `protobuf:"bytes,20,opt,name=dial,proto3" json:"dial,omitempty"`
 	Exec          *ExecRequest           `protobuf:"bytes,21,opt,name=exec,proto3" json:"exec,omitempty"`
+	Figures       *FiguresRequest        `protobuf:"bytes,22,opt,name=figures,proto3" json:"figures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1431,6 +1456,51 @@ func (x *Open) GetExec() *ExecRequest {
 	return nil
 }
 
+func (x *Open) GetFigures() *FiguresRequest {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+// FiguresRequest asks what the node and all of its pods use. The answer is one Figures;
+// it takes a second or two where nobody asked shortly before.
+type FiguresRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FiguresRequest) Reset() {
+	*x = FiguresRequest{}
+	mi := &file_runtime_session_session_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FiguresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FiguresRequest) ProtoMessage() {}
+
+func (x *FiguresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_session_session_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FiguresRequest.ProtoReflect.Descriptor instead.
+func (*FiguresRequest) Descriptor() ([]byte, []int) {
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+}
+
 // DialRequest asks for a TCP connection to a pod. Its Stream is a Duplex.
 type DialRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1445,7 +1515,7 @@ type DialRequest struct {
 
 func (x *DialRequest) Reset() {
 	*x = DialRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1527,7 @@ func (x *DialRequest) String() string {
 func (*DialRequest) ProtoMessage() {}
 
 func (x *DialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[19]
+	mi := &file_runtime_session_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1540,7 @@ func (x *DialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
 func (*DialRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{19}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DialRequest) GetNamespace() string {
@@ -1528,7 +1598,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1610,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[20]
+	mi := &file_runtime_session_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1623,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{20}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecRequest) GetNamespace() string {
@@ -1641,7 +1711,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1723,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[21]
+	mi := &file_runtime_session_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1736,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{21}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PathRequest) GetNamespace() string {
@@ -1729,7 +1799,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1811,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[22]
+	mi := &file_runtime_session_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1824,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{22}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogRequest) GetNamespace() string {
@@ -1839,7 +1909,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1921,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[23]
+	mi := &file_runtime_session_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1934,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{23}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stored) GetNamespace() string {
@@ -1905,7 +1975,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +1987,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[24]
+	mi := &file_runtime_session_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2000,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{24}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refused) GetWhat() string {
@@ -1963,7 +2033,7 @@ type StreamUp struct {
 
 func (x *StreamUp) Reset() {
 	*x = StreamUp{}
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2045,7 @@ func (x *StreamUp) String() string {
 func (*StreamUp) ProtoMessage() {}
 
 func (x *StreamUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[25]
+	mi := &file_runtime_session_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2058,7 @@ func (x *StreamUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUp.ProtoReflect.Descriptor instead.
 func (*StreamUp) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{25}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StreamUp) GetId() string {
@@ -2057,7 +2127,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2139,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[26]
+	mi := &file_runtime_session_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2152,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{26}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2104,7 +2174,7 @@ type StreamDown struct {
 
 func (x *StreamDown) Reset() {
 	*x = StreamDown{}
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2186,7 @@ func (x *StreamDown) String() string {
 func (*StreamDown) ProtoMessage() {}
 
 func (x *StreamDown) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[27]
+	mi := &file_runtime_session_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2199,7 @@ func (x *StreamDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDown.ProtoReflect.Descriptor instead.
 func (*StreamDown) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{27}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StreamDown) GetData() []byte {
@@ -2170,7 +2240,7 @@ type Size struct {
 
 func (x *Size) Reset() {
 	*x = Size{}
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2252,7 @@ func (x *Size) String() string {
 func (*Size) ProtoMessage() {}
 
 func (x *Size) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[28]
+	mi := &file_runtime_session_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2265,7 @@ func (x *Size) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Size.ProtoReflect.Descriptor instead.
 func (*Size) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{28}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Size) GetWidth() uint32 {
@@ -2223,7 +2293,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2305,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[29]
+	mi := &file_runtime_session_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2318,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{29}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2282,7 +2352,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_runtime_session_session_proto_msgTypes[30]
+	mi := &file_runtime_session_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2364,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_session_session_proto_msgTypes[30]
+	mi := &file_runtime_session_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2377,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_session_session_proto_rawDescGZIP(), []int{30}
+	return file_runtime_session_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2356,11 +2426,13 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\astopped\x18\x05 \x01(\bR\astopped\x12\x1a\n" +
 	"\bsequence\x18\x06 \x01(\x03R\bsequence\"$\n" +
 	"\x06Routed\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\\\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xb9\x01\n" +
 	"\aFigures\x12\x1d\n" +
 	"\n" +
 	"time_nanos\x18\x01 \x01(\x03R\ttimeNanos\x122\n" +
-	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\"2\n" +
+	"\x04pods\x18\x02 \x03(\v2\x1e.headway.session.v1.PodFiguresR\x04pods\x128\n" +
+	"\x04node\x18\x14 \x01(\v2$.headway.session.v1.ContainerFiguresR\x04node\x12!\n" +
+	"\fwindow_nanos\x18\x15 \x01(\x03R\vwindowNanos\"2\n" +
 	"\n" +
 	"VolumeGone\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
@@ -2396,7 +2468,7 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tttl_nanos\x18\x03 \x01(\x03R\bttlNanos\":\n" +
 	"\aRenewed\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1b\n" +
-	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\x95\x02\n" +
+	"\tttl_nanos\x18\x02 \x01(\x03R\bttlNanos\"\xa9\x02\n" +
 	"\n" +
 	"Assignment\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\fR\x03pod\x12\x1d\n" +
@@ -2407,7 +2479,8 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\x0eendpoint_slice\x18\x05 \x01(\fR\rendpointSlice\x126\n" +
 	"\x17persistent_volume_claim\x18\x06 \x01(\fR\x15persistentVolumeClaim\x12+\n" +
 	"\x11persistent_volume\x18\a \x01(\fR\x10persistentVolume\x12\x18\n" +
-	"\adiscard\x18\b \x01(\bR\adiscard\"\"\n" +
+	"\adiscard\x18\b \x01(\bR\adiscard\x12\x12\n" +
+	"\x04node\x18\x14 \x01(\fR\x04node\"\"\n" +
 	"\x04Mark\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\x1b\n" +
 	"\aDrained\x12\x10\n" +
@@ -2421,13 +2494,15 @@ const file_runtime_session_session_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x04 \x01(\tR\x03uid\"\b\n" +
-	"\x06Synced\"\xe7\x01\n" +
+	"\x06Synced\"\xa5\x02\n" +
 	"\x04Open\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x03log\x18\x02 \x01(\v2\x1e.headway.session.v1.LogRequestR\x03log\x123\n" +
 	"\x04path\x18\x03 \x01(\v2\x1f.headway.session.v1.PathRequestR\x04path\x123\n" +
 	"\x04dial\x18\x14 \x01(\v2\x1f.headway.session.v1.DialRequestR\x04dial\x123\n" +
-	"\x04exec\x18\x15 \x01(\v2\x1f.headway.session.v1.ExecRequestR\x04exec\"{\n" +
+	"\x04exec\x18\x15 \x01(\v2\x1f.headway.session.v1.ExecRequestR\x04exec\x12<\n" +
+	"\afigures\x18\x16 \x01(\v2\".headway.session.v1.FiguresRequestR\afigures\"\x10\n" +
+	"\x0eFiguresRequest\"{\n" +
 	"\vDialRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x10\n" +
@@ -2523,7 +2598,7 @@ func file_runtime_session_session_proto_rawDescGZIP() []byte {
 	return file_runtime_session_session_proto_rawDescData
 }
 
-var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_runtime_session_session_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_runtime_session_session_proto_goTypes = []any{
 	(*Up)(nil),               // 0: headway.session.v1.Up
 	(*Hello)(nil),            // 1: headway.session.v1.Hello
@@ -2544,18 +2619,19 @@ var file_runtime_session_session_proto_goTypes = []any{
 	(*ObjectName)(nil),       // 16: headway.session.v1.ObjectName
 	(*Synced)(nil),           // 17: headway.session.v1.Synced
 	(*Open)(nil),             // 18: headway.session.v1.Open
-	(*DialRequest)(nil),      // 19: headway.session.v1.DialRequest
-	(*ExecRequest)(nil),      // 20: headway.session.v1.ExecRequest
-	(*PathRequest)(nil),      // 21: headway.session.v1.PathRequest
-	(*LogRequest)(nil),       // 22: headway.session.v1.LogRequest
-	(*Stored)(nil),           // 23: headway.session.v1.Stored
-	(*Refused)(nil),          // 24: headway.session.v1.Refused
-	(*StreamUp)(nil),         // 25: headway.session.v1.StreamUp
-	(*Exit)(nil),             // 26: headway.session.v1.Exit
-	(*StreamDown)(nil),       // 27: headway.session.v1.StreamDown
-	(*Size)(nil),             // 28: headway.session.v1.Size
-	(*JoinRequest)(nil),      // 29: headway.session.v1.JoinRequest
-	(*JoinResponse)(nil),     // 30: headway.session.v1.JoinResponse
+	(*FiguresRequest)(nil),   // 19: headway.session.v1.FiguresRequest
+	(*DialRequest)(nil),      // 20: headway.session.v1.DialRequest
+	(*ExecRequest)(nil),      // 21: headway.session.v1.ExecRequest
+	(*PathRequest)(nil),      // 22: headway.session.v1.PathRequest
+	(*LogRequest)(nil),       // 23: headway.session.v1.LogRequest
+	(*Stored)(nil),           // 24: headway.session.v1.Stored
+	(*Refused)(nil),          // 25: headway.session.v1.Refused
+	(*StreamUp)(nil),         // 26: headway.session.v1.StreamUp
+	(*Exit)(nil),             // 27: headway.session.v1.Exit
+	(*StreamDown)(nil),       // 28: headway.session.v1.StreamDown
+	(*Size)(nil),             // 29: headway.session.v1.Size
+	(*JoinRequest)(nil),      // 30: headway.session.v1.JoinRequest
+	(*JoinResponse)(nil),     // 31: headway.session.v1.JoinResponse
 }
 var file_runtime_session_session_proto_depIdxs = []int32{
 	1,  // 0: headway.session.v1.Up.hello:type_name -> headway.session.v1.Hello
@@ -2565,35 +2641,37 @@ var file_runtime_session_session_proto_depIdxs = []int32{
 	5,  // 4: headway.session.v1.Up.figures:type_name -> headway.session.v1.Figures
 	6,  // 5: headway.session.v1.Up.volume_gone:type_name -> headway.session.v1.VolumeGone
 	7,  // 6: headway.session.v1.Figures.pods:type_name -> headway.session.v1.PodFigures
-	8,  // 7: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
-	10, // 8: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
-	11, // 9: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
-	12, // 10: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
-	16, // 11: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
-	17, // 12: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
-	18, // 13: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
-	23, // 14: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
-	24, // 15: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
-	13, // 16: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
-	14, // 17: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
-	15, // 18: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
-	22, // 19: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
-	21, // 20: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
-	19, // 21: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
-	20, // 22: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
-	26, // 23: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
-	28, // 24: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
-	0,  // 25: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
-	25, // 26: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
-	29, // 27: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
-	9,  // 28: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
-	27, // 29: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
-	30, // 30: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
-	28, // [28:31] is the sub-list for method output_type
-	25, // [25:28] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	8,  // 7: headway.session.v1.Figures.node:type_name -> headway.session.v1.ContainerFigures
+	8,  // 8: headway.session.v1.PodFigures.containers:type_name -> headway.session.v1.ContainerFigures
+	10, // 9: headway.session.v1.Down.welcome:type_name -> headway.session.v1.Welcome
+	11, // 10: headway.session.v1.Down.renewed:type_name -> headway.session.v1.Renewed
+	12, // 11: headway.session.v1.Down.set:type_name -> headway.session.v1.Assignment
+	16, // 12: headway.session.v1.Down.unset:type_name -> headway.session.v1.ObjectName
+	17, // 13: headway.session.v1.Down.synced:type_name -> headway.session.v1.Synced
+	18, // 14: headway.session.v1.Down.open:type_name -> headway.session.v1.Open
+	24, // 15: headway.session.v1.Down.stored:type_name -> headway.session.v1.Stored
+	25, // 16: headway.session.v1.Down.refused:type_name -> headway.session.v1.Refused
+	13, // 17: headway.session.v1.Down.mark:type_name -> headway.session.v1.Mark
+	14, // 18: headway.session.v1.Down.drained:type_name -> headway.session.v1.Drained
+	15, // 19: headway.session.v1.Down.measure:type_name -> headway.session.v1.Measure
+	23, // 20: headway.session.v1.Open.log:type_name -> headway.session.v1.LogRequest
+	22, // 21: headway.session.v1.Open.path:type_name -> headway.session.v1.PathRequest
+	20, // 22: headway.session.v1.Open.dial:type_name -> headway.session.v1.DialRequest
+	21, // 23: headway.session.v1.Open.exec:type_name -> headway.session.v1.ExecRequest
+	19, // 24: headway.session.v1.Open.figures:type_name -> headway.session.v1.FiguresRequest
+	27, // 25: headway.session.v1.StreamUp.exit:type_name -> headway.session.v1.Exit
+	29, // 26: headway.session.v1.StreamDown.size:type_name -> headway.session.v1.Size
+	0,  // 27: headway.session.v1.Node.Session:input_type -> headway.session.v1.Up
+	26, // 28: headway.session.v1.Node.Stream:input_type -> headway.session.v1.StreamUp
+	30, // 29: headway.session.v1.Node.Join:input_type -> headway.session.v1.JoinRequest
+	9,  // 30: headway.session.v1.Node.Session:output_type -> headway.session.v1.Down
+	28, // 31: headway.session.v1.Node.Stream:output_type -> headway.session.v1.StreamDown
+	31, // 32: headway.session.v1.Node.Join:output_type -> headway.session.v1.JoinResponse
+	30, // [30:33] is the sub-list for method output_type
+	27, // [27:30] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_runtime_session_session_proto_init() }
@@ -2630,7 +2708,7 @@ func file_runtime_session_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_session_session_proto_rawDesc), len(file_runtime_session_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

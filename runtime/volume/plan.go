@@ -35,7 +35,8 @@ type Volume struct {
 	Kind  Kind
 	Path  string              // Host, Local: on this machine; NFS: on the server
 	Type  corev1.HostPathType // Host, and Local if Recursive
-	Size  int64               // Memory: at most so many bytes
+	Size  int64               // Memory, Huge: at most so many bytes; 0: no bound
+	Page  int64               // Huge: bytes of a page
 	Files map[string]File     // Content: by path
 	Group *int64              // to which the files belong; nil: root's
 
@@ -53,6 +54,7 @@ type Kind string
 const (
 	Disk    Kind = "disk"    // an empty folder on the disk
 	Memory  Kind = "memory"  // an empty folder in memory
+	Huge    Kind = "huge"    // an empty folder in memory of huge pages
 	Host    Kind = "host"    // a path of the machine
 	Content Kind = "content" // files that we write
 	Local   Kind = "local"   // a folder of the machine that outlives the pod
@@ -142,6 +144,8 @@ func placed(v *corev1.Volume) (Volume, error) {
 	switch {
 	case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory:
 		w.Kind = Memory
+	case v.EmptyDir != nil && isHuge(v.EmptyDir.Medium):
+		w.Kind = Huge
 	case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
 		w.Kind = Disk
 	case v.HostPath != nil:
@@ -168,6 +172,8 @@ func (from Source) fill(w *Volume, pod *corev1.Pod, v *corev1.Volume) error {
 	switch w.Kind {
 	case Memory:
 		w.Size = memorySize(pod, v.EmptyDir, from.Memory)
+	case Huge:
+		return huge(w, pod, v.EmptyDir)
 	case Content:
 		w.Files = map[string]File{}
 	}

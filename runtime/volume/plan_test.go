@@ -143,7 +143,7 @@ func TestWantedErrors(t *testing.T) {
 		"resource":       {corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "f", ResourceFieldRef: &corev1.ResourceFieldSelector{}}}}}, "resource of nobody", false},
 		"neither":        {corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "f"}}}}, "names neither a field nor a resource", false},
 		"type":           {corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}, "not mounted by this version", false},
-		"huge pages":     {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages"}}, "not mounted by this version", false},
+		"huge pages":     {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages"}}, "requests no huge pages", false},
 		"projection":     {corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}}}}, "not made by this version", false},
 		"up":             {at("a/../../b"), "must not contain '..'", false},
 		"up alone":       {at(".."), "must not contain '..'", false},

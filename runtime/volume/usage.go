@@ -1,9 +1,7 @@
 package volume
 
 import (
-	"context"
 	"errors"
-	"io"
 	"math"
 	"os"
 
@@ -17,87 +15,67 @@ const deepestMeasured = 1000
 // inode names a file that has several names.
 type inode struct{ dev, ino uint64 }
 
-// measure sums the blocks of a folder and of everything below it, a file with several
-// names once, until it is more than enough. It follows no link and enters no mount.
-type measure struct {
-	ctx  context.Context
-	left int64 // until it is enough; negative: it is
-	seen map[inode]bool
+// Room is what something takes of a disk.
+type Room struct{ Bytes, Inodes int64 }
+
+// Add adds up, to no more than there can be.
+func (r *Room) Add(more Room) {
+	if r.Inodes += more.Inodes; more.Bytes > math.MaxInt64-r.Bytes {
+		r.Bytes = math.MaxInt64
+		return
+	}
+	r.Bytes += more.Bytes
 }
 
-func (m *measure) folder(parent int, name string, depth int) (int64, error) {
+// usage sums the blocks of a folder and of everything below it, a file with several
+// names once. It follows no link and enters no mount.
+func usage(parent int, name string, depth int, seen map[inode]bool) (Room, error) {
 	if depth > deepestMeasured {
-		m.left = -1
-		return math.MaxInt64, nil
+		return Room{Bytes: math.MaxInt64, Inodes: 1}, nil
 	}
 	dir, err := openFolder(parent, name)
 	if dir == nil || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return 0, nil // the pod changes it while we look, or something is mounted there
+		return Room{}, nil // the pod changes it while we look, or something is mounted there
 	}
 	if err != nil {
-		return 0, err
+		return Room{}, err
 	}
-	total, err := m.content(dir, depth)
+	total, err := usageOf(dir, depth, seen)
 	return total, errors.Join(err, dir.Close())
 }
 
-func (m *measure) content(dir *os.File, depth int) (int64, error) {
+func usageOf(dir *os.File, depth int, seen map[inode]bool) (Room, error) {
+	fd := int(dir.Fd())
 	var s unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
-		return 0, err
+	if err := unix.Fstat(fd, &s); err != nil {
+		return Room{}, err
 	}
-	total := m.count(s.Blocks)
-	for m.left >= 0 {
-		names, err := dir.Readdirnames(namesAtOnce)
-		for _, name := range names {
-			used, err := m.entry(int(dir.Fd()), name, depth)
-			if err != nil {
-				return 0, err
+	total := Room{Bytes: s.Blocks * 512, Inodes: 1}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return Room{}, err
+	}
+	for _, name := range names {
+		if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if errors.Is(err, unix.ENOENT) {
+				continue
 			}
-			if used > math.MaxInt64-total {
-				return math.MaxInt64, nil
+			return Room{}, err
+		}
+		used := Room{Bytes: s.Blocks * 512, Inodes: 1}
+		switch {
+		case s.Mode&unix.S_IFMT == unix.S_IFDIR:
+			if used, err = usage(fd, name, depth+1, seen); err != nil {
+				return Room{}, err
 			}
-			total += used
+		case s.Nlink > 1:
+			id := inode{s.Dev, s.Ino}
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
 		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = m.ctx.Err()
-		}
-		if err != nil {
-			return 0, err
-		}
+		total.Add(used)
 	}
 	return total, nil
-}
-
-func (m *measure) entry(parent int, name string, depth int) (int64, error) {
-	if m.left < 0 {
-		return 0, nil
-	}
-	var s unix.Stat_t
-	if err := unix.Fstatat(parent, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		if errors.Is(err, unix.ENOENT) {
-			return 0, nil
-		}
-		return 0, err
-	}
-	if s.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return m.folder(parent, name, depth+1)
-	}
-	if s.Nlink > 1 {
-		id := inode{s.Dev, s.Ino}
-		if m.seen[id] {
-			return 0, nil
-		}
-		m.seen[id] = true
-	}
-	return m.count(s.Blocks), nil
-}
-
-// count takes what a file has of what is left.
-func (m *measure) count(blocks int64) int64 {
-	m.left -= blocks * 512
-	return blocks * 512
 }

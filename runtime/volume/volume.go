@@ -152,6 +152,8 @@ func (v *Volumes) ensure(ctx context.Context, uid types.UID, w Volume) error {
 		return makeFolder(path, w.Group)
 	case Memory:
 		return makeMemory(path, w)
+	case Huge:
+		return makeHuge(path, w)
 	default:
 		return writeContent(path, w.Files, w.Group, v.cfg.Now())
 	}
@@ -240,24 +242,22 @@ func (v *Volumes) Pods() ([]types.UID, error) {
 	return slices.Compact(out), nil
 }
 
-// Usage is how many bytes of the disk a volume on it takes; when they are more than
-// enough it counts no further. It is more than any limit if folders are nested too deep
-// to be measured.
-func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string, enough int64) (int64, error) {
+// Usage is what a volume on the disk takes of it; more than any limit if its folders are
+// nested too deep to be measured.
+func (v *Volumes) Usage(uid types.UID, name string) (Room, error) {
 	if err := validUID(uid); err != nil {
-		return 0, err
+		return Room{}, err
 	}
 	pod, err := unix.Open(filepath.Join(v.cfg.Disk, string(uid)), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return Room{}, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("measure volume %s: %w", name, err)
+		return Room{}, fmt.Errorf("measure volume %s: %w", name, err)
 	}
-	m := &measure{ctx: ctx, left: enough, seen: map[inode]bool{}}
-	total, err := m.folder(pod, name, 0)
+	total, err := usage(pod, name, 0, map[inode]bool{})
 	if err := errors.Join(err, unix.Close(pod)); err != nil {
-		return 0, fmt.Errorf("measure volume %s: %w", name, err)
+		return Room{}, fmt.Errorf("measure volume %s: %w", name, err)
 	}
 	return total, nil
 }

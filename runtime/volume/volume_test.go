@@ -347,18 +347,18 @@ func TestUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := v.Usage(t.Context(), uid, "d", math.MaxInt64); err != nil || n < 1<<20 || n > 2<<20 {
-		t.Errorf("%d, %v", n, err)
+	if n, err := v.Usage(uid, "d"); err != nil || n.Bytes < 1<<20 || n.Bytes > 2<<20 || n.Inodes != 4 {
+		t.Errorf("%+v, %v", n, err)
 	}
-	if n, err := v.Usage(t.Context(), uid, "none", math.MaxInt64); err != nil || n != 0 {
-		t.Errorf("%d, %v", n, err)
+	if n, err := v.Usage(uid, "none"); err != nil || n != (Room{}) {
+		t.Errorf("%+v, %v", n, err)
 	}
-	if n, err := v.Usage(t.Context(), "nobody", "d", math.MaxInt64); err != nil || n != 0 {
-		t.Errorf("%d, %v", n, err)
+	if n, err := v.Usage("nobody", "d"); err != nil || n != (Room{}) {
+		t.Errorf("%+v, %v", n, err)
 	}
 	nest(t, dir, deepestMeasured+1)
-	if n, err := v.Usage(t.Context(), uid, "d", math.MaxInt64); err != nil || n != math.MaxInt64 {
-		t.Errorf("nested too deep: %d, %v", n, err)
+	if n, err := v.Usage(uid, "d"); err != nil || n.Bytes != math.MaxInt64 {
+		t.Errorf("nested too deep: %+v, %v", n, err)
 	}
 }
 
@@ -524,7 +524,7 @@ func TestUIDsAreNames(t *testing.T) {
 		if _, err := v.Mounts(t.Context(), bad, &corev1.Container{}, nil); err == nil {
 			t.Errorf("Mounts took %q", bad)
 		}
-		if _, err := v.Usage(t.Context(), bad, "v", math.MaxInt64); err == nil {
+		if _, err := v.Usage(bad, "v"); err == nil {
 			t.Errorf("Usage took %q", bad)
 		}
 	}

@@ -185,6 +185,7 @@ type client struct {
 	got    []*session.Down
 	ended  chan error
 	inbox  chan *session.Down
+	labels []map[string]string // of the node, as often as they were sent
 	cancel func()
 }
 
@@ -259,6 +260,14 @@ func (s *client) settle() []string {
 	for {
 		select {
 		case m := <-s.inbox:
+			if raw := m.GetSet().GetNode(); len(raw) > 0 { // every session begins with it
+				var n corev1.Node
+				if err := n.Unmarshal(raw); err != nil {
+					s.c.t.Fatal(err)
+				}
+				s.labels = append(s.labels, n.Labels)
+				continue
+			}
 			s.got = append(s.got, m)
 			out = append(out, words(s.c.t, m))
 		default:

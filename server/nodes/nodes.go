@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -73,7 +74,8 @@ type Nodes struct {
 	sessions map[string]*attendance
 	streams  map[string]*opened
 	leaving  map[types.UID]*leaving
-	newest   int64 // revision of a Service or EndpointSlice that was heard of while there were sessions
+	tops     map[string]*top // by node, as asked for last
+	newest   int64           // revision of a Service or EndpointSlice that was heard of while there were sessions
 	closed   bool
 	running  sync.WaitGroup
 }
@@ -97,7 +99,7 @@ func New(cfg Config) *Nodes {
 	}
 	return &Nodes{
 		cfg: cfg, log: cfg.Log, now: cfg.Now, roots: cfg.Authority.Pool(),
-		sessions: map[string]*attendance{}, streams: map[string]*opened{}, leaving: map[types.UID]*leaving{},
+		sessions: map[string]*attendance{}, streams: map[string]*opened{}, leaving: map[types.UID]*leaving{}, tops: map[string]*top{},
 	}
 }
 
@@ -148,6 +150,11 @@ func (n *Nodes) Handle(events []store.Event) {
 				n.wake(before, e.Key)
 			}
 			n.podChanged(e)
+		case api.Nodes():
+			if before, after := e.Previous, e.Object; before == nil || after == nil || !maps.Equal(before.GetLabels(), after.GetLabels()) {
+				n.wake(e.Key.Name, e.Key)
+				n.nodeChanged(e.Key.Name)
+			}
 		case api.HorizontalPodAutoscalers():
 			if retargeted(e) {
 				n.rewatch()
@@ -162,8 +169,6 @@ func (n *Nodes) Handle(events []store.Event) {
 			}
 		case api.PersistentVolumes(), api.PersistentVolumeClaims():
 			n.volumeChanged(e)
-		case api.Nodes():
-			n.nodeChanged(e)
 		case api.Services(), api.EndpointSlices():
 			n.routeChanged(e.Key, e.Revision)
 		case api.Leases():

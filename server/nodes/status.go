@@ -196,10 +196,11 @@ func podOp(live *corev1.Pod, reported corev1.PodStatus, stopped bool) (op store.
 	return store.Op{Verb: store.Update, Object: next}, next
 }
 
-// The conditions of a pod that its agent writes; all others are kept as they are.
+// The conditions of a pod that its agent writes; all others are kept as they are. Of
+// DisruptionTarget, which others write too, an agent sends only that it evicted the pod.
 func agentCondition(t corev1.PodConditionType) bool {
 	switch t {
-	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady:
+	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.DisruptionTarget:
 		return true
 	}
 	return false

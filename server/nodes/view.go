@@ -3,11 +3,13 @@ package nodes
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"headway.dev/headway/api"
@@ -82,7 +84,8 @@ func (a *attendance) sendFull() (*view, error) {
 		return nil, err
 	}
 	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, bound: map[store.Key]store.Key{}, need: a.need, mounts: a.version >= mounting}
-	keys := localVolumes(a.n.cfg.Store, a.node)
+	keys := []store.Key{{GroupResource: api.Nodes(), Name: a.node}} // first: pods are held against its labels
+	keys = append(keys, localVolumes(a.n.cfg.Store, a.node)...)
 	for _, pod := range a.n.cfg.Store.OnNode(a.node) {
 		keys = append(keys, store.KeyOf(pod))
 	}
@@ -180,18 +183,38 @@ type view struct {
 	things map[store.Key]string      // resourceVersion as sent
 	bound  map[store.Key]store.Key   // volumes of claims, as sent
 	need   func(key store.Key, more int) int
-	marked int64 // revision of the newest mark that was sent
-	mounts bool  // the agent knows of claims and volumes
+	labels map[string]string // of the node, as sent; nil: they were not
+	marked int64             // revision of the newest mark that was sent
+	mounts bool              // the agent knows of claims and volumes
 
 	measured []types.UID // pods that the agent was asked to measure
 }
 
 // look compares an object with what was sent of it and returns what to send.
 func (v *view) look(key store.Key) ([]*session.Down, error) {
-	if key.GroupResource == api.Pods() {
+	switch key.GroupResource {
+	case api.Pods():
 		return v.lookPod(key)
+	case api.Nodes():
+		return v.lookNode(key)
 	}
 	return v.lookThing(key)
+}
+
+// lookNode is look for the labels of the session's own node, which others give it.
+func (v *view) lookNode(key store.Key) ([]*session.Down, error) {
+	node, _ := v.store.Get(key).(*corev1.Node)
+	if node == nil || v.labels != nil && maps.Equal(v.labels, node.Labels) {
+		return nil, nil
+	}
+	raw, err := (&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}).Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", key, err)
+	}
+	if v.labels = node.Labels; v.labels == nil {
+		v.labels = map[string]string{}
+	}
+	return []*session.Down{set(&session.Assignment{Node: raw})}, nil
 }
 
 func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/corpus"
 	"headway.dev/headway/syncer/live"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,18 +17,8 @@ import (
 
 // corpusFiles are the files of the corpus that this version can apply.
 func corpusFiles(t *testing.T) files {
-	dir := os.Getenv("HEADWAY_CORPUS")
-	if dir == "" {
-		dir = "../../../shared/corpus"
-	}
-	if _, err := os.Stat(dir); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("the corpus is missing: %v", err)
-		}
-		t.Skipf("the corpus is not here: %v", err)
-	}
 	all := files{}
-	err := filepath.WalkDir(filepath.Join(dir, "valid"), func(path string, e os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(corpus.Dir(t), "valid"), func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -44,7 +35,7 @@ func corpusFiles(t *testing.T) files {
 				return nil
 			}
 		}
-		name, err := filepath.Rel(dir, path)
+		name, err := filepath.Rel(filepath.Join(corpus.Dir(t), "valid"), path)
 		all[name] = string(data)
 		return err
 	})

@@ -10,23 +10,14 @@ import (
 	"testing"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/corpus"
 	"headway.dev/headway/syncer/render"
 )
 
-// corpus is the folder of real manifests, which is not part of the repository.
-func corpus(t testing.TB) tree {
-	dir := os.Getenv("HEADWAY_CORPUS")
-	if dir == "" {
-		dir = "../../../shared/corpus"
-	}
-	if _, err := os.Stat(dir); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("the corpus is missing: %v", err)
-		}
-		t.Skipf("the corpus is not here: %v", err)
-	}
+// realFiles are the corpus, as one tree.
+func realFiles(t testing.TB) tree {
 	files := tree{}
-	root := filepath.Join(dir, "valid")
+	root := filepath.Join(corpus.Dir(t), "valid")
 	err := filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -49,7 +40,7 @@ func corpus(t testing.TB) tree {
 // wrong with them but kinds and fields that this version does not have, missing
 // names, and what several repositories declare alike.
 func TestCorpusAsPlainFiles(t *testing.T) {
-	files := corpus(t)
+	files := realFiles(t)
 	var allowed []string
 	for _, k := range api.Kinds() {
 		if k.Risk != "" {
@@ -78,7 +69,7 @@ func TestCorpusAsPlainFiles(t *testing.T) {
 // overlay above it, and compares its objects with those of kustomize itself.
 func TestCorpusAsKustomizations(t *testing.T) {
 	compared, objects := 0, 0
-	for name, text := range corpus(t) {
+	for name, text := range realFiles(t) {
 		if kustomize := path.Base(name); strings.HasPrefix(strings.ToLower(kustomize), "kustomization") {
 			t.Logf("the corpus has a kustomization: %s", name)
 		}

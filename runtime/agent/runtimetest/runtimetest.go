@@ -49,7 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) Machine) {
 	}{
 		{"sandbox", sandbox}, {"start", start}, {"exit", exit}, {"stop", stop}, {"grace", grace}, {"shorter grace", shorterGrace},
 		{"attempts", attempts}, {"logs", logs}, {"R8 adoption", adoption}, {"stopped sandbox", stoppedSandbox}, {"images", images},
-		{"nothing there", nothingThere}, {"usage", usage}, {"exec", execute}, {"exec with input", executeInput}, {"exec in a terminal", executeTerminal}, {"dial", dial},
+		{"nothing there", nothingThere}, {"usage", usage}, {"written", written}, {"exec", execute}, {"exec with input", executeInput}, {"exec in a terminal", executeTerminal}, {"dial", dial},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

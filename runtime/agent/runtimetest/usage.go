@@ -60,3 +60,43 @@ func usage(b *bench) {
 		b.Errorf("nothing was asked for: %+v, %v", none, err)
 	}
 }
+
+// written says what Written tells: what the attempts of a container that are there have
+// put on the disk, also when it has ended, and nothing of what was not asked for.
+func written(b *bench) {
+	events := b.Runtime.Events(b.ctx)
+	said, other := b.pod(b.Hello), b.pod(b.Sleep)
+	b.start(other, 0)
+	read := func() agent.Room {
+		b.Helper()
+		list, err := b.Runtime.Written(b.ctx, said.UID, said.UID)
+		b.must(err)
+		if len(list) != 1 || list[0].Pod != said.UID || list[0].Container != "main" {
+			b.Fatalf("what one pod has written: %+v", list)
+		}
+		return list[0].Room
+	}
+	var before agent.Room
+	for attempt := range 2 {
+		b.start(said, attempt)
+		b.await(events, said.UID, func(s *agent.SandboxState) bool {
+			return s != nil && len(s.Containers) == attempt+1 && s.Containers[attempt].Phase == agent.Exited
+		})
+		if got := b.log(agent.LogRequest{UID: said.UID, Container: "main", Attempt: attempt, TailLines: -1}); got != "hello\nworld\n" {
+			b.Fatalf("the log is %q", got)
+		}
+		after := read()
+		if after.Bytes < before.Bytes+12 || after.Inodes <= before.Inodes {
+			b.Errorf("after attempt %d: %+v, before %+v", attempt, after, before)
+		}
+		before = after
+	}
+	both, err := b.Runtime.Written(b.ctx, said.UID, other.UID, "not-there")
+	b.must(err)
+	if len(both) != 2 {
+		b.Errorf("of two pods: %+v", both)
+	}
+	if none, err := b.Runtime.Written(b.ctx); err != nil || len(none) != 0 {
+		b.Errorf("nothing was asked for: %+v, %v", none, err)
+	}
+}

@@ -13,23 +13,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/corpus"
 	"headway.dev/headway/syncer/live/splice"
 )
-
-// corpus is the folder of real manifests, which is not part of the repository.
-func corpus(t testing.TB) string {
-	dir := os.Getenv("HEADWAY_CORPUS")
-	if dir == "" {
-		dir = "../../../../shared/corpus"
-	}
-	if _, err := os.Stat(dir); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("the corpus is missing: %v", err)
-		}
-		t.Skipf("the corpus is not here: %v", err)
-	}
-	return dir
-}
 
 // TestCorpus changes or removes each value of each real manifest and compares
 // bytes: only the value's own lines differ.
@@ -38,7 +24,7 @@ func TestCorpus(t *testing.T) {
 	if testing.Short() {
 		every = 10
 	}
-	dir := filepath.Join(corpus(t), "valid")
+	dir := filepath.Join(corpus.Dir(t), "valid")
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
