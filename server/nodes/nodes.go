@@ -161,6 +161,7 @@ func (n *Nodes) Handle(events []store.Event) {
 		case api.Nodes():
 			if before, after := e.Previous, e.Object; before == nil || after == nil || !maps.Equal(before.GetLabels(), after.GetLabels()) {
 				n.wake(e.Key.Name, e.Key)
+				n.nodeChanged(e.Key.Name)
 			}
 		case api.HorizontalPodAutoscalers():
 			if retargeted(e) {
@@ -176,8 +177,6 @@ func (n *Nodes) Handle(events []store.Event) {
 			}
 		case api.PersistentVolumes(), api.PersistentVolumeClaims():
 			n.volumeChanged(e)
-		case api.Nodes():
-			n.nodeChanged(e)
 		case api.Services(), api.EndpointSlices():
 			n.routeChanged(e.Key, e.Revision)
 		case api.Leases():

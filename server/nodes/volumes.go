@@ -3,7 +3,6 @@ package nodes
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,9 +38,9 @@ func (n *Nodes) volumeChanged(e store.Event) {
 
 // nodeChanged has a session look again at the volumes that its pods' claims have, when
 // the labels of its node are others. The caller holds n.mu.
-func (n *Nodes) nodeChanged(e store.Event) {
-	a := n.sessions[e.Key.Name]
-	if a == nil || e.Object == nil || e.Previous != nil && maps.Equal(e.Previous.GetLabels(), e.Object.GetLabels()) {
+func (n *Nodes) nodeChanged(node string) {
+	a := n.sessions[node]
+	if a == nil {
 		return
 	}
 	a.mu.Lock()
