@@ -21,14 +21,14 @@ func TestR12_SupportedJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
 		t.Fatal(err)
 	}
-	for kind, want := range map[string]string{"apps/v1 Deployment": "acted", "v1 ServiceAccount": "stored", "v1 PodTemplate": "refused", "v1 Node": "refused", "headway.dev/v1 Config": "acted"} {
+	for kind, want := range map[string]string{"apps/v1 Deployment": "acted", "v1 ServiceAccount": "acted", "networking.k8s.io/v1 Ingress": "stored", "v1 PodTemplate": "refused", "v1 Node": "refused", "headway.dev/v1 Config": "acted"} {
 		if s.Kinds[kind] != want {
 			t.Errorf("%s is %q, want %s", kind, s.Kinds[kind], want)
 		}
 	}
 	for path, want := range map[string]string{
 		"spec.containers[].image": "acted", "spec.containers[].livenessProbe.httpGet.port": "acted", "spec.initContainers[].startupProbe.grpc.port": "acted", "spec.nodeSelector{}": "acted",
-		"spec.serviceAccountName": "harmless", "spec.runtimeClassName": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "acted", "spec.containers[].lifecycle.preStop.tcpSocket": "refused",
+		"spec.serviceAccountName": "acted", "spec.containers[].env[].valueFrom.fieldRef.apiVersion": "harmless", "spec.runtimeClassName": "refused", "spec.affinity": "acted", "spec.containers[].lifecycle": "acted", "spec.containers[].lifecycle.preStop.tcpSocket": "refused",
 	} {
 		f := s.PodFields[path]
 		if f.Status != want || (f.Why == "") != (want == "acted") {

@@ -55,7 +55,7 @@ func TestClaims(t *testing.T) {
 		t.Errorf("it is not protected: %v", c.Finalizers)
 	}
 	p := w.pod(1)
-	if len(p.Spec.Volumes) != 1 || p.Spec.Volumes[0].Name != "data" || p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "data-db-1" {
+	if len(p.Spec.Volumes) != 2 || p.Spec.Volumes[0].Name != "data" || p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "data-db-1" {
 		t.Errorf("volumes %+v", p.Spec.Volumes)
 	}
 	if got := w.events("SuccessfulCreate"); len(got) != 4 || got[0] != "Create Claim data-db-0 Pod db-0 in StatefulSet db success" {

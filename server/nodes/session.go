@@ -349,6 +349,7 @@ func (a *attendance) accept(m *session.Up) error {
 		if !a.inbox.token(m.TokenRequest) {
 			return status.Errorf(codes.ResourceExhausted, "requests for more than %d tokens wait", maxTokens)
 		}
+		notify(a.inward)
 	case *session.Up_VolumeGone:
 		if problem := a.takeGone(m.VolumeGone); problem != nil {
 			a.reply(problem)

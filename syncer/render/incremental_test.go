@@ -160,8 +160,8 @@ func (h history) Since(name string) (changes []render.Change, err error) {
 func TestChangesAloneGiveTheSame(t *testing.T) {
 	warned := "apiVersion: v1\nkind: Service\nmetadata: {name: warned}\nspec: {ports: [{port: 80}]}\nstatus: {loadBalancer: {}}\n"
 	const head = "apiVersion: headway.dev/v1\nkind: Config\n"
-	role := func(name string) string {
-		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: " + name + "}\nrules: []\n"
+	class := func(name string) string {
+		return "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: " + name + "}\nspec: {controller: example.org/x}\n"
 	}
 	policy := func(name string) string {
 		return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + "}\nspec: {podSelector: {}}\n"
@@ -177,17 +177,17 @@ func TestChangesAloneGiveTheSame(t *testing.T) {
 		"src/a/2.yaml":             {config("a2"), config("a3"), warned, ""},
 		"src/a/3.json":             {"", "[]", "{}"},
 		"src/a/note.txt":           {"", "text", "more"},
-		"src/a/role.yaml":          {role("r1"), role("r1") + "---\n" + role("r2"), role("r3"), widget("example.org", "r"), config("a3"), ""},
-		"src/a/widget.yaml":        {widget("example.org", "w"), "", widget("example.org", "w1") + "---\n" + role("r2") + "---\n" + widget("example.com", "w2"), config("a2") + "---\n" + widget("example.com", "w"), "x: y\n"},
+		"src/a/class.yaml":          {class("r1"), class("r1") + "---\n" + class("r2"), class("r3"), widget("example.org", "r"), config("a3"), ""},
+		"src/a/widget.yaml":        {widget("example.org", "w"), "", widget("example.org", "w1") + "---\n" + class("r2") + "---\n" + widget("example.com", "w2"), config("a2") + "---\n" + widget("example.com", "w"), "x: y\n"},
 		"src/b/1.yaml":             {config("b1"), "", config("a1"), "-> ../a/1.yaml"},
 		"src/b/policy.yaml":        {policy("b"), "", policy("b") + "---\n" + policy("c"), policy("u"), widget("example.com", "b")},
-		"src/b/0.yaml":             {"", widget("example.org", "first"), policy("first") + "---\n" + role("r0")},
+		"src/b/0.yaml":             {"", widget("example.org", "first"), policy("first") + "---\n" + class("r0")},
 		"src/b/left.yaml":          {config("left"), config("b1"), ""},
 		"src/.hidden/x.yaml":       {"", config("a1")},
 		"src/b/deep/er/1.yaml":     {"", config("deep")},
 		"src/b/deep":               {"", "a file"},
 		"src/u/kustomization.yaml": {"resources: [r.yaml, ../s, ../far/x.yaml]\n", "resources: [r.yaml]\n", "resources: [r.yaml, ../s/in.yaml]\nconfigMapGenerator: [{name: g, files: [../far/data]}]\n", "resources: [r.yaml, stored.yaml]\n"},
-		"src/u/stored.yaml":        {policy("u") + "---\n" + widget("example.org", "u"), role("r1"), widget("example.com", "u"), ""},
+		"src/u/stored.yaml":        {policy("u") + "---\n" + widget("example.org", "u"), class("r1"), widget("example.com", "u"), ""},
 		"src/far/x.yaml":           {config("far"), config("farther")},
 		"src/far/data":             {"one", "two", ""},
 		"src/u/r.yaml":             {config("u"), config("a1"), ""},
@@ -252,7 +252,7 @@ func TestChangesAloneGiveTheSame(t *testing.T) {
 	if t.Logf("%d trees were good, of %d the changes were enough, with what is told of %v", good, alone, seen); good < 150 || alone < 80 {
 		t.Error("too few")
 	}
-	for _, kind := range []string{"ClusterRole", "NetworkPolicy", "Widget"} {
+	for _, kind := range []string{"IngressClass", "NetworkPolicy", "Widget"} {
 		if seen[kind] < 30 {
 			t.Errorf("the changes were enough in only %d trees with a %s", seen[kind], kind)
 		}

@@ -32,7 +32,7 @@ func allowStored(t *testing.T, seen func(tree) (_ render.Tree, alone func() bool
 	const config = "apiVersion: headway.dev/v1\nkind: Config\n"
 	files := tree{
 		"c/policy.yaml":           "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {podSelector: {}}\n",
-		"c/role.yaml":             "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}\n- {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: b}}\n",
+		"c/routes.yaml":             "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: a}, spec: {controller: example.org/x}}\n- {apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: b}, spec: {controller: example.org/x}}\n",
 		"c/z.yaml":                "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: z}\n",
 		"c/k/kustomization.yaml":  "namePrefix: x-\nresources: [w.yaml]\n",
 		"c/k/w.yaml":              "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: a}\n---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: b}\nspec: {podSelector: {}}\n",
@@ -72,7 +72,7 @@ func allowStored(t *testing.T, seen func(tree) (_ render.Tree, alone func() bool
 			"c/policy.yaml:2:1: kind: NetworkPolicy is stored, not enforced … [NetworkPolicy]` to c/.headway.yaml to keep it stored and not enforced",
 			"c/z.yaml:2:1: kind: Widget (example.org/v1) is not supported … [Widget]` to c/.headway.yaml to keep it in git only",
 		})
-		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "c/role.yaml:4:") || !strings.HasSuffix(warnings[0], "(2 objects, of which this is the first)") {
+		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "c/routes.yaml:4:") || !strings.HasSuffix(warnings[0], "(2 objects, of which this is the first)") {
 			t.Errorf("warnings %v", warnings)
 		}
 	}
@@ -80,7 +80,7 @@ func allowStored(t *testing.T, seen func(tree) (_ render.Tree, alone func() bool
 	for i := range 2 {
 		manifests, problems, warnings := source(i == 1)
 		check("allowed", problems, nil)
-		check("manifests", manifests, []string{"c/k/w.yaml:default/x-b", "c/policy.yaml:default/a", "c/role.yaml:/a", "c/role.yaml:/b"})
+		check("manifests", manifests, []string{"c/k/w.yaml:default/x-b", "c/policy.yaml:default/a", "c/routes.yaml:/a", "c/routes.yaml:/b"})
 		if len(warnings) != 3 || !strings.HasPrefix(warnings[0], "c/k/w.yaml:6:1: kind: NetworkPolicy") || !strings.HasPrefix(warnings[2], "c/k/w.yaml:2:1: kind: Widget") || !strings.Contains(warnings[2], "it is kept in git only (2 objects") {
 			t.Errorf("warnings %s", strings.Join(warnings, "\n"))
 		}
@@ -91,7 +91,7 @@ func allowStored(t *testing.T, seen func(tree) (_ render.Tree, alone func() bool
 	files["c/a.yaml"] = strings.Repeat("---\napiVersion: example.org/v1\nkind: Widget\nmetadata: {name: b}\n", 2)
 	manifests, problems, warnings := source(true)
 	check("changed", problems, nil)
-	check("manifests", manifests, []string{"c/k/w.yaml:default/x-b", "c/role.yaml:/a", "c/role.yaml:/b", "c/z.yaml:default/z"})
+	check("manifests", manifests, []string{"c/k/w.yaml:default/x-b", "c/routes.yaml:/a", "c/routes.yaml:/b", "c/z.yaml:default/z"})
 	if len(warnings) != 4 || !strings.HasPrefix(warnings[2], "c/a.yaml:3:1: kind: Widget (example.org/v1)") || !strings.Contains(warnings[2], "(3 objects, of which") ||
 		!strings.HasPrefix(warnings[3], "c/policy.yaml:2:1: kind: Widget (example.com/v1)") || strings.Contains(warnings[3], "objects, of which") {
 		t.Errorf("warnings %s", strings.Join(warnings, "\n"))
@@ -138,12 +138,12 @@ func TestStoredKindsAreToldFirst(t *testing.T) {
 	for i := range render.MaxNotices {
 		warned = strings.Replace(warned, "name: N", fmt.Sprintf("name: n%d", i), 1)
 	}
-	files := tree{"a.yaml": warned, "z.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: z}\n"}
+	files := tree{"a.yaml": warned, "z.yaml": "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: z}\nspec: {controller: example.org/x}\n"}
 	result, problems, err := render.Render(files, render.Options{})
 	if err != nil || len(problems) > 0 || len(result.Warnings) != render.MaxNotices {
 		t.Fatalf("%d warnings, %v %v", len(result.Warnings), problems, err)
 	}
-	if !strings.HasPrefix(result.Warnings[0].Reason, "ClusterRole is stored, not enforced") || result.Warnings[1].Field != "status" {
+	if !strings.HasPrefix(result.Warnings[0].Reason, "IngressClass is stored, not enforced") || result.Warnings[1].Field != "status" {
 		t.Errorf("it begins with %v", result.Warnings[:2])
 	}
 }
