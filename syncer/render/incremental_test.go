@@ -177,7 +177,7 @@ func TestChangesAloneGiveTheSame(t *testing.T) {
 		"src/a/2.yaml":             {config("a2"), config("a3"), warned, ""},
 		"src/a/3.json":             {"", "[]", "{}"},
 		"src/a/note.txt":           {"", "text", "more"},
-		"src/a/class.yaml":          {class("r1"), class("r1") + "---\n" + class("r2"), class("r3"), widget("example.org", "r"), config("a3"), ""},
+		"src/a/class.yaml":         {class("r1"), class("r1") + "---\n" + class("r2"), class("r3"), widget("example.org", "r"), config("a3"), ""},
 		"src/a/widget.yaml":        {widget("example.org", "w"), "", widget("example.org", "w1") + "---\n" + class("r2") + "---\n" + widget("example.com", "w2"), config("a2") + "---\n" + widget("example.com", "w"), "x: y\n"},
 		"src/b/1.yaml":             {config("b1"), "", config("a1"), "-> ../a/1.yaml"},
 		"src/b/policy.yaml":        {policy("b"), "", policy("b") + "---\n" + policy("c"), policy("u"), widget("example.com", "b")},

@@ -32,7 +32,7 @@ func allowStored(t *testing.T, seen func(tree) (_ render.Tree, alone func() bool
 	const config = "apiVersion: headway.dev/v1\nkind: Config\n"
 	files := tree{
 		"c/policy.yaml":           "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {podSelector: {}}\n",
-		"c/routes.yaml":             "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: a}, spec: {controller: example.org/x}}\n- {apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: b}, spec: {controller: example.org/x}}\n",
+		"c/routes.yaml":           "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: a}, spec: {controller: example.org/x}}\n- {apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: b}, spec: {controller: example.org/x}}\n",
 		"c/z.yaml":                "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: z}\n",
 		"c/k/kustomization.yaml":  "namePrefix: x-\nresources: [w.yaml]\n",
 		"c/k/w.yaml":              "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: a}\n---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: b}\nspec: {podSelector: {}}\n",
