@@ -63,13 +63,15 @@ spec:
 	s.stop()
 
 	// A container for looking at another one's processes comes to the pod that runs.
-	out, errs, code := with("true", "debugged\n", "debug", "-i", "reads", "--image="+probeName, "--target=main", "-c", "look", "--", "/probe", "copy")
-	if code != 0 || !strings.Contains(out, "debugged") {
-		t.Errorf("kubectl debug: %d %q %q", code, out, errs)
-	}
-	eventually(t, "the debugger's end", func() error {
+	// kubectl leaves its input open, so it stays when who looks goes away.
+	debug := c.reaching("true", "debug", "-i", "reads", "--image="+probeName, "--target=main", "-c", "look", "--", "/probe", "copy")
+	debug.Stdin = strings.NewReader("debugged\n")
+	s = c.streamOf(debug)
+	s.until(t, "debugged")
+	s.stop()
+	eventually(t, "the debugger to run", func() error {
 		p := c.pods("")[0]
-		if list := p.Status.EphemeralContainerStatuses; len(list) != 1 || list[0].State.Terminated == nil {
+		if list := p.Status.EphemeralContainerStatuses; len(list) != 1 || list[0].State.Running == nil {
 			return fmt.Errorf("%+v", list)
 		}
 		if now := p.Status.ContainerStatuses[0]; now.ContainerID != before || p.Status.Phase != corev1.PodRunning {
