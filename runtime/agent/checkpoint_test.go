@@ -229,6 +229,9 @@ func TestFacts(t *testing.T) {
 	if node.Labels["kubernetes.io/hostname"] != "n1" || node.Labels["zone"] != "a" || len(node.Status.Addresses) != 2 || node.Status.Addresses[0].Address == "" {
 		t.Fatalf("node %+v", node)
 	}
+	if node.Labels["beta.kubernetes.io/os"] != "linux" || node.Labels["beta.kubernetes.io/arch"] != i.Architecture {
+		t.Errorf("manifests that select by the old names find no node: %v", node.Labels)
+	}
 	if one, two := bootTime(), bootTime(); one <= 0 || two < one {
 		t.Fatal("the boot clock stands still or runs backwards")
 	}

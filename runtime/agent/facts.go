@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"headway.dev/headway/runtime/session"
 )
 
 // FactsConfig is what this machine's Node has beside what the machine says.
@@ -47,6 +49,8 @@ func Facts(c FactsConfig) (*corev1.Node, error) {
 		corev1.LabelHostname:   c.Name,
 		corev1.LabelOSStable:   runtime.GOOS,
 		corev1.LabelArchStable: runtime.GOARCH,
+		session.LabelOS:        runtime.GOOS, // the old names, which many manifests still select by
+		session.LabelArch:      runtime.GOARCH,
 	}
 	for k, v := range c.Labels {
 		labels[k] = v

@@ -51,12 +51,19 @@ func CheckNode(name string) error {
 	return nil
 }
 
+// Labels of a Node by their names before Kubernetes 1.14. Its kubelet sets them to this
+// day.
+const (
+	LabelOS   = "beta.kubernetes.io/os"
+	LabelArch = "beta.kubernetes.io/arch"
+)
+
 // SettableLabel says whether an agent may set a label on its own Node: the
 // well-known facts, and any key outside the domains that schedulers and people
 // trust.
 func SettableLabel(key string) bool {
 	switch key {
-	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
+	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, LabelOS, LabelArch,
 		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable:
 		return true
 	}

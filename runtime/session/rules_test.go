@@ -30,7 +30,7 @@ func TestNodeOf(t *testing.T) {
 
 func TestSettableLabel(t *testing.T) {
 	for key, want := range map[string]bool{
-		"team": true, "example.com/rack": true, "kubernetes.io/hostname": true, "topology.kubernetes.io/zone": true,
+		"team": true, "example.com/rack": true, "kubernetes.io/hostname": true, "beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true, "topology.kubernetes.io/zone": true,
 		"node-restriction.kubernetes.io/x": false, "node-role.kubernetes.io/control-plane": false, "kubernetes.io/x": false, "k8s.io/x": false,
 		"headway.dev/x": false, "a.headway.dev/x": false, "notkubernetes.io/x": true,
 	} {
