@@ -52,7 +52,12 @@ func programImage(program string) (v1.Image, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	return imageOf(buf.Bytes(), v1.Config{Entrypoint: []string{"/" + program}, Env: []string{"PATH=/"}})
+}
+
+// imageOf is an image of one layer, a tar archive.
+func imageOf(archive []byte, config v1.Config) (v1.Image, error) {
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive)), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +70,7 @@ func programImage(program string) (v1.Image, error) {
 		return nil, err
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", "amd64"
-	file.Config = v1.Config{Entrypoint: []string{"/" + program}, Env: []string{"PATH=/"}}
+	file.OS, file.Architecture, file.Config = "linux", "amd64", config
 	return mutate.ConfigFile(image, file)
 }
 

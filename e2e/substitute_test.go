@@ -21,10 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -167,25 +164,11 @@ func (s substitute) image() (v1.Image, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
-	if err != nil {
-		return nil, err
-	}
-	image, err := mutate.AppendLayers(empty.Image, layer)
-	if err != nil {
-		return nil, err
-	}
-	file, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", "amd64"
-	file.Config = v1.Config{Cmd: []string{"/standin"}, User: s.user, Env: []string{"PATH=/bin", "PORTS=" + strings.Join(s.ports, " ")}}
+	config := v1.Config{Cmd: []string{"/standin"}, User: s.user, Env: []string{"PATH=/bin", "PORTS=" + strings.Join(s.ports, " ")}}
 	if s.program {
-		file.Config.Entrypoint, file.Config.Cmd = []string{"/standin"}, nil
+		config.Entrypoint, config.Cmd = config.Cmd, nil
 	}
-	return mutate.ConfigFile(image, file)
+	return imageOf(buf.Bytes(), config)
 }
 
 // serveSubstitutes starts a registry on loopback that has the images, and makes it the
