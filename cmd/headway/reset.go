@@ -63,14 +63,17 @@ This cannot be undone. Your repository is not touched; keep a clone of it.`,
 			if err != nil {
 				return err
 			}
+			gone, kept := fmt.Sprintf("Gone: %s and everything it made on this machine.", string(dir)), ""
 			if _, err := os.Stat(dir.persistent()); err == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "Kept: the data of persistent volumes, in %s. Remove it with rm -r when nobody misses it.\n", dir.persistent())
+				kept = fmt.Sprintf(" Kept: the data of persistent volumes, in %s. Remove it with rm -r when nobody misses it.", dir.persistent())
 			}
 			if len(left) > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "Gone: everything that %s made on this machine. Left in it, since Headway did not put it there: %s\n", string(dir), api.Printable(strings.Join(left, ", ")))
-				return nil
+				kept += " Left, since Headway did not put it there: " + api.Printable(strings.Join(left, ", "))
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Gone: %s and everything it made on this machine.\n", string(dir))
+			if kept != "" {
+				gone = fmt.Sprintf("Gone: everything that %s made on this machine.", string(dir))
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), gone+kept)
 			return nil
 		},
 	}
