@@ -14,12 +14,6 @@ import (
 // name none.
 const DefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
-// Kubernetes' finalizers of what is in use, which new objects get.
-const (
-	protectClaim  = "kubernetes.io/pvc-protection"
-	protectVolume = "kubernetes.io/pv-protection"
-)
-
 // DefaultClass is the class that a claim gets which names none; nil for none. Of several
 // the youngest counts, as in Kubernetes.
 func DefaultClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
@@ -54,21 +48,21 @@ func WithDefaultClass(claim *corev1.PersistentVolumeClaim, classes []*storagev1.
 // none, and protected while a pod uses it.
 func Claim(claim *corev1.PersistentVolumeClaim, classes []api.Object) *corev1.PersistentVolumeClaim {
 	out := WithDefaultClass(claim, classesOf(classes))
-	if slices.Contains(out.Finalizers, protectClaim) {
+	if slices.Contains(out.Finalizers, api.ProtectClaim) {
 		return out
 	}
 	out = out.DeepCopy()
-	out.Finalizers = append(out.Finalizers, protectClaim)
+	out.Finalizers = append(out.Finalizers, api.ProtectClaim)
 	return out
 }
 
 // volume is a new volume, protected while a claim has it.
 func volume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
-	if slices.Contains(v.Finalizers, protectVolume) {
+	if slices.Contains(v.Finalizers, api.ProtectVolume) {
 		return v
 	}
 	out := v.DeepCopy()
-	out.Finalizers = append(out.Finalizers, protectVolume)
+	out.Finalizers = append(out.Finalizers, api.ProtectVolume)
 	return out
 }
 

@@ -5,6 +5,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Kubernetes' finalizers that keep claims and volumes which are in use.
+const (
+	ProtectClaim  = "kubernetes.io/pvc-protection" // a pod uses the claim
+	ProtectVolume = "kubernetes.io/pv-protection"  // the volume is bound
+)
+
 // The built-in class of persistent volumes: a folder on the node that the first pod
 // of a claim is placed on. The scheduler makes the volume in the transaction that
 // places the pod; the node's agent makes the folder, and removes it before the

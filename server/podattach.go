@@ -37,15 +37,9 @@ func (e podAttach) Connect(ctx context.Context, name string, options runtime.Obj
 	if !ok {
 		return nil, errOptions
 	}
-	pod, err := e.pod(ctx, name)
+	pod, err := e.inside(ctx, name, &o.Container, o.Stdin || o.Stdout || o.Stderr)
 	if err != nil {
 		return nil, err
-	}
-	if o.Container, err = container(pod, o.Container); err != nil {
-		return nil, err
-	}
-	if !o.Stdin && !o.Stdout && !o.Stderr {
-		return nil, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 	}
 	stdin, tty := inputs(pod, o.Container)
 	if o.Stdin && !stdin {

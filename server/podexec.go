@@ -49,18 +49,12 @@ func (e podExec) Connect(ctx context.Context, name string, options runtime.Objec
 	if !ok {
 		return nil, errOptions
 	}
-	pod, err := e.pod(ctx, name)
+	pod, err := e.inside(ctx, name, &o.Container, o.Stdin || o.Stdout || o.Stderr)
 	if err != nil {
-		return nil, err
-	}
-	if o.Container, err = container(pod, o.Container); err != nil {
 		return nil, err
 	}
 	if len(o.Command) == 0 {
 		return nil, apierrors.NewBadRequest("there is no command to run")
-	}
-	if !o.Stdin && !o.Stdout && !o.Stderr {
-		return nil, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 	}
 	if o.TTY {
 		o.Stderr = false // a terminal has none

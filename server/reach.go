@@ -49,6 +49,22 @@ func (w ways) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return pod, w.reachable(pod)
 }
 
+// inside reads a pod one of whose containers somebody wants streams of; the name of the
+// container is completed.
+func (w ways) inside(ctx context.Context, name string, of *string, streams bool) (*corev1.Pod, error) {
+	pod, err := w.pod(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if *of, err = container(pod, *of); err != nil {
+		return nil, err
+	}
+	if !streams {
+		return nil, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return pod, nil
+}
+
 func (w ways) reachable(pod *corev1.Pod) error {
 	switch {
 	case pod.Spec.NodeName == "":

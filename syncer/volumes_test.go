@@ -65,7 +65,7 @@ func TestClaimFromGit(t *testing.T) {
 	files := map[string]string{"class.yaml": localClass, "claim.yaml": claimFile}
 	w.applied(w.repo.add("c1", "", files))
 	c := w.claim("data")
-	if c.Spec.StorageClassName == nil || *c.Spec.StorageClassName != "local" || !slices.Contains(c.Finalizers, binding.ProtectClaim) || c.Status.Phase != corev1.ClaimPending {
+	if c.Spec.StorageClassName == nil || *c.Spec.StorageClassName != "local" || !slices.Contains(c.Finalizers, api.ProtectClaim) || c.Status.Phase != corev1.ClaimPending {
 		t.Fatalf("claim %+v", c)
 	}
 	if state, why := Health(c, w.st); state != Healthy || why != "waiting for its first pod" {
@@ -106,7 +106,7 @@ func TestClaimFromGit(t *testing.T) {
 		t.Errorf("the claim may go: %+v", st)
 	}
 	w.push(w.repo.say(w.repo.add("c5", "c4", map[string]string{"class.yaml": localClass}), "Allow-Delete: PersistentVolumeClaim/default/data"))
-	if c := w.claim("data"); c.DeletionTimestamp == nil || !slices.Contains(c.Finalizers, binding.ProtectClaim) {
+	if c := w.claim("data"); c.DeletionTimestamp == nil || !slices.Contains(c.Finalizers, api.ProtectClaim) {
 		t.Errorf("the claim does not wait for who uses it: %+v", c.ObjectMeta)
 	}
 }

@@ -198,7 +198,7 @@ func TestBinding(t *testing.T) {
 		t.Errorf("told %q", got)
 	}
 	a, small := w.getClaim("a"), w.getVolume("small")
-	if a.Status.Capacity.Storage().String() != "2Gi" || !slices.Contains(a.Finalizers, binding.ProtectClaim) || !slices.Contains(small.Finalizers, binding.ProtectVolume) || small.Spec.ClaimRef.UID != a.UID {
+	if a.Status.Capacity.Storage().String() != "2Gi" || !slices.Contains(a.Finalizers, api.ProtectClaim) || !slices.Contains(small.Finalizers, api.ProtectVolume) || small.Spec.ClaimRef.UID != a.UID {
 		t.Errorf("claim %+v, volume %+v", a, small)
 	}
 	if a.ResourceVersion != small.ResourceVersion {

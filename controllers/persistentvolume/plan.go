@@ -62,13 +62,13 @@ func planClaim(o seenClaim) step {
 	claim := o.claim
 	switch {
 	case claim.DeletionTimestamp != nil:
-		if o.used || !slices.Contains(claim.Finalizers, binding.ProtectClaim) {
+		if o.used || !slices.Contains(claim.Finalizers, api.ProtectClaim) {
 			return step{}
 		}
-		return let(claim, binding.ProtectClaim)
-	case !slices.Contains(claim.Finalizers, binding.ProtectClaim):
+		return let(claim, api.ProtectClaim)
+	case !slices.Contains(claim.Finalizers, api.ProtectClaim):
 		out := claim.DeepCopy()
-		out.Finalizers = append(out.Finalizers, binding.ProtectClaim)
+		out.Finalizers = append(out.Finalizers, api.ProtectClaim)
 		return write(out)
 	case metav1.HasAnnotation(claim.ObjectMeta, storagehelpers.AnnBindCompleted):
 		return planBound(o)
@@ -174,9 +174,9 @@ func planVolume(o seenVolume) step {
 	if v.DeletionTimestamp != nil {
 		return o.going(bound)
 	}
-	if !slices.Contains(v.Finalizers, binding.ProtectVolume) {
+	if !slices.Contains(v.Finalizers, api.ProtectVolume) {
 		out := v.DeepCopy()
-		out.Finalizers = append(out.Finalizers, binding.ProtectVolume)
+		out.Finalizers = append(out.Finalizers, api.ProtectVolume)
 		return write(out)
 	}
 	switch ref := v.Spec.ClaimRef; {
@@ -277,11 +277,11 @@ func (o seenVolume) mark() step {
 func (o seenVolume) going(bound bool) step {
 	v := o.volume
 	switch {
-	case slices.Contains(v.Finalizers, binding.ProtectVolume):
+	case slices.Contains(v.Finalizers, api.ProtectVolume):
 		if bound {
 			return step{}
 		}
-		s := let(v, binding.ProtectVolume)
+		s := let(v, api.ProtectVolume)
 		s.given = o.otherSide()
 		return s
 	case slices.Contains(v.Finalizers, api.LocalVolumeFinalizer) && o.node == nil && !bound:

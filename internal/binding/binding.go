@@ -13,12 +13,6 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 )
 
-// Kubernetes' finalizers that keep what is in use.
-const (
-	ProtectClaim  = "kubernetes.io/pvc-protection" // a pod uses the claim
-	ProtectVolume = "kubernetes.io/pv-protection"  // the volume is bound
-)
-
 // Complete says whether a claim has its volume.
 func Complete(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, storagehelpers.AnnBindCompleted)
@@ -91,7 +85,7 @@ func Bind(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (*cor
 		return nil, nil, fmt.Errorf("bind volume %s to claim %s/%s: %w", v.Name, claim.Namespace, claim.Name, err)
 	}
 	volume.Status.Phase, volume.Status.Reason, volume.Status.Message = corev1.VolumeBound, "", ""
-	volume.Finalizers = with(volume.Finalizers, ProtectVolume)
+	volume.Finalizers = with(volume.Finalizers, api.ProtectVolume)
 
 	out := claim.DeepCopy()
 	if out.Annotations == nil {
@@ -102,7 +96,7 @@ func Bind(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (*cor
 	}
 	out.Annotations[storagehelpers.AnnBindCompleted] = "yes"
 	out.Spec.VolumeName = v.Name
-	out.Finalizers = with(out.Finalizers, ProtectClaim)
+	out.Finalizers = with(out.Finalizers, api.ProtectClaim)
 	Report(out, v)
 	return volume, out, nil
 }
@@ -127,7 +121,7 @@ func Provision(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
 			Annotations: map[string]string{api.ProvisionedByAnnotation: api.LocalProvisioner},
-			Finalizers:  []string{ProtectVolume, api.LocalVolumeFinalizer},
+			Finalizers:  []string{api.ProtectVolume, api.LocalVolumeFinalizer},
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},

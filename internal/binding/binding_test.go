@@ -115,7 +115,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("annotations %v and %v", volume.Annotations, bound.Annotations)
 	case volume.Status.Phase != corev1.VolumeBound || bound.Status.Phase != corev1.ClaimBound || bound.Status.Capacity.Storage().String() != "3Gi" || len(bound.Status.AccessModes) != 1:
 		t.Errorf("status %v and %v", volume.Status, bound.Status)
-	case !slices.Contains(volume.Finalizers, ProtectVolume) || !slices.Contains(bound.Finalizers, ProtectClaim):
+	case !slices.Contains(volume.Finalizers, api.ProtectVolume) || !slices.Contains(bound.Finalizers, api.ProtectClaim):
 		t.Errorf("finalizers %v and %v", volume.Finalizers, bound.Finalizers)
 	case !Holds(volume, bound) || Holds(v, claim) || Holds(volume, claim):
 		t.Error("what is bound is not told from what is not")
@@ -148,7 +148,7 @@ func TestProvision(t *testing.T) {
 	if s.Local.Path != "/var/lib/headway/volumes/pvc-"+string(claim.UID) || s.PersistentVolumeReclaimPolicy != retain || api.LocalVolumeNode(volume) != "n1" || s.Capacity.Storage().String() != "2Gi" || !Holds(volume, bound) {
 		t.Errorf("volume %v, claim %v", volume, bound)
 	}
-	if got := strings.Join(volume.Finalizers, " "); got != ProtectVolume+" "+api.LocalVolumeFinalizer {
+	if got := strings.Join(volume.Finalizers, " "); got != api.ProtectVolume+" "+api.LocalVolumeFinalizer {
 		t.Errorf("finalizers %s", got)
 	}
 	if bound.Annotations["volume.kubernetes.io/selected-node"] != "n1" {

@@ -34,6 +34,19 @@ func conditionOf(s Signal) corev1.NodeConditionType {
 	}
 }
 
+// imagesHelp says whether a signal gets better when images are removed: not that of the
+// pods' disk where the images are on another one.
+func (h Host) imagesHelp(s Signal) bool {
+	switch s {
+	case ImageAvailable, ImageInodes:
+		return true
+	case DiskAvailable, DiskInodes:
+		images, known := h[ImageAvailable]
+		return !known || images.All == h[DiskAvailable].All
+	}
+	return false
+}
+
 // resourceOf is what a signal is short of, as messages call it.
 func resourceOf(s Signal) corev1.ResourceName {
 	switch s {

@@ -206,3 +206,21 @@ func TestExceeds(t *testing.T) {
 		}
 	}
 }
+
+// Images are not removed for a disk that they are not on.
+func TestImagesHelp(t *testing.T) {
+	one := Host{DiskAvailable: {All: 100, Free: 1}, ImageAvailable: {All: 100, Free: 2}} // read at two moments
+	two := Host{DiskAvailable: {All: 100, Free: 1}, ImageAvailable: {All: 500, Free: 300}}
+	for _, c := range []struct {
+		host   Host
+		signal Signal
+		want   bool
+	}{
+		{one, DiskAvailable, true}, {one, DiskInodes, true}, {Host{}, DiskAvailable, true}, {one, MemoryAvailable, false}, {one, PIDAvailable, false},
+		{two, DiskAvailable, false}, {two, DiskInodes, false}, {two, ImageAvailable, true}, {two, ImageInodes, true},
+	} {
+		if got := c.host.imagesHelp(c.signal); got != c.want {
+			t.Errorf("%s of %v: %v", c.signal, c.host, got)
+		}
+	}
+}

@@ -70,12 +70,12 @@ func TestEngineThatHangs(t *testing.T) {
 // A full disk keeps no pod from starting, running or being told of; what the agent must
 // know after a restart is written when there is room.
 func TestDiskThatIsFull(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("a small disk needs root")
-	}
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("no small disk here: ", err)
+		if os.Getenv("CI") != "" {
+			t.Fatal("no small disk here, and CI is set: ", err)
+		}
+		t.Skip("no small disk here, it needs root: ", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {

@@ -71,7 +71,7 @@ func (a *Agent) Press(ctx context.Context) error {
 	if len(due) == 0 || waits {
 		return nil
 	}
-	if t := due[0]; conditionOf(t.Signal) == corev1.NodeDiskPressure {
+	if t := due[0]; host.imagesHelp(t.Signal) {
 		lacks := int64(math.MaxInt64) // nobody knows how many files an image has
 		if resourceOf(t.Signal) == corev1.ResourceEphemeralStorage {
 			lacks = t.least(host[t.Signal].All) - host[t.Signal].Free

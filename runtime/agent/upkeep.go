@@ -242,8 +242,6 @@ func (a *Agent) strays() {
 	a.upkeep.strays = now
 }
 
-// nodeEvent is an event about this node; the same for the same thing, also from an agent
-// that was started again, so that the server takes it once.
 // volumeEvent is an event about a volume of this node.
 func (a *Agent) volumeEvent(pv *corev1.PersistentVolume, message string) *corev1.Event {
 	e := a.eventAbout(corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}, string(pv.UID)+message)

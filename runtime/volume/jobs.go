@@ -43,21 +43,16 @@ var errSlow = errors.New("not done yet")
 // person who wonders.
 func (j *jobs) do(ctx context.Context, uid types.UID, what, stage string, f func(context.Context) ([]Mount, error)) ([]Mount, error) {
 	key := string(uid) + "/" + what
-	b, begun, err := j.find(ctx, key)
+	b, working, err := j.find(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	wait := glance
-	if begun {
+	if working != nil {
 		wait = j.patience
-		// It outlives the call, and ends when its pod goes.
-		working, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		j.mu.Lock()
-		b.cancel = cancel
-		j.mu.Unlock()
 		go func() {
 			b.result, b.err = f(working)
-			cancel()
+			b.cancel()
 			j.end(key, b)
 		}()
 	}
@@ -78,25 +73,27 @@ func (j *jobs) do(ctx context.Context, uid types.UID, what, stage string, f func
 	return b.result, b.err
 }
 
-// find gives the job of a name, a new one if there is none.
-func (j *jobs) find(ctx context.Context, key string) (b *job, begun bool, err error) {
+// find gives the job of a name: with none there is, a new one, which is to be done with
+// the context beside it. That outlives the call, and ends when the job's pod goes.
+func (j *jobs) find(ctx context.Context, key string) (b *job, working context.Context, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if b := j.all[key]; b != nil {
-		return b, false, nil
+		return b, nil, nil
 	}
 	if len(j.all) >= maxJobs {
-		return nil, false, fmt.Errorf("%d file systems of this machine do not answer; no more are asked", len(j.all))
+		return nil, nil, fmt.Errorf("%d file systems of this machine do not answer; no more are asked", len(j.all))
 	}
 	if j.all == nil {
 		j.all = map[string]*job{}
 	}
-	b = &job{done: make(chan struct{})}
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	b = &job{cancel: cancel, done: make(chan struct{})}
 	j.all[key] = b
-	return b, true, nil
+	return b, working, nil
 }
 
 func (j *jobs) end(key string, b *job) {
@@ -117,9 +114,7 @@ func (j *jobs) drop(uid types.UID) {
 			continue
 		}
 		b.lost = true
-		if b.cancel != nil {
-			b.cancel()
-		}
+		b.cancel()
 		select {
 		case <-b.done:
 			delete(j.all, key)

@@ -19,7 +19,7 @@ import (
 //
 //	<Persistent>/<volume>            the data
 //	<Persistent>/.new.<volume>       being made
-//	<Persistent>/.removing.<volume>  being removed
+//	<Persistent>/.removing.<volume>  being removed; the second of a name, .removing.<volume>~1
 //	<Made>/<volume>                  says that the folder was made once
 //
 // The last is elsewhere for a machine whose disk was not mounted: a volume that had data
@@ -27,6 +27,8 @@ import (
 const (
 	beingMade    = ".new."
 	beingRemoved = ".removing."
+	asideNumber  = "~" // is in no name of a volume
+	mostAside    = 100 // of volumes of one name
 )
 
 // How much of what is set aside is removed at one time.
@@ -156,13 +158,10 @@ func (v *Volumes) Discard(_ context.Context, name string) error {
 	if err := v.checkPersistent(name); err != nil {
 		return err
 	}
-	path, aside := v.persistent(name), v.persistent(beingRemoved+name)
+	path := v.persistent(name)
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Lstat(aside); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return err // Clear forgets it
-		}
 		return v.unmark(name)
 	case err != nil:
 		return err
@@ -181,14 +180,27 @@ func (v *Volumes) Discard(_ context.Context, name string) error {
 	if users := v.users(table, path); len(users) > 0 {
 		return fmt.Errorf("the data of volume %s stays: a pod still has it, at %s", name, users[0])
 	}
-	err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("the data of volume %s stays until what another volume of its name has left is removed", name)
+	// Its mark goes first: from here on a volume of its name may begin empty, whatever is
+	// left of this one after a crash.
+	if err := v.unmark(name); err != nil {
+		return err
+	}
+	err = unix.EEXIST
+	for n := 0; errors.Is(err, unix.EEXIST) && n < mostAside; n++ { // of another volume of its name something may be left
+		err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, v.persistent(aside(name, n)), unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
 		return fmt.Errorf("set the data of volume %s aside: %w", name, err)
 	}
 	return syncFolder(v.cfg.Persistent)
+}
+
+// aside is a folder for what is left of a volume, the nth of its name.
+func aside(name string, n int) string {
+	if n == 0 {
+		return beingRemoved + name
+	}
+	return fmt.Sprint(beingRemoved, name, asideNumber, n)
 }
 
 // Clear removes a part of what Discard has set aside, now or before a crash, and says
@@ -208,11 +220,12 @@ func (v *Volumes) Clear(ctx context.Context) (left []string, err error) {
 		if !ok {
 			continue
 		}
+		name, _, _ = strings.Cut(name, asideNumber)
 		if bound.spent() {
 			left = append(left, name)
 			continue
 		}
-		err := v.clear(name, bound)
+		err := v.clear(e.Name(), bound)
 		switch {
 		case errors.Is(err, errSpent):
 			left = append(left, name)
@@ -246,14 +259,14 @@ func (v *Volumes) DestroyPersistent(ctx context.Context) error {
 	}
 }
 
-func (v *Volumes) clear(name string, bound *allowance) error {
-	aside := v.persistent(beingRemoved + name)
+// clear removes a part of one folder that was set aside.
+func (v *Volumes) clear(aside string, bound *allowance) error {
 	table, err := mountPoints()
 	if err != nil {
 		return err
 	}
 	for _, m := range table {
-		if within(aside, m.Mountpoint) {
+		if within(v.persistent(aside), m.Mountpoint) {
 			return fmt.Errorf("something is mounted at %s: unmount it", m.Mountpoint)
 		}
 	}
@@ -261,14 +274,8 @@ func (v *Volumes) clear(name string, bound *allowance) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(removeTree(dir, beingRemoved+name, bound), unix.Close(dir)); err != nil {
+	if err := errors.Join(removeTree(dir, aside, bound), unix.Close(dir)); err != nil {
 		return err
 	}
-	if err := syncFolder(v.cfg.Persistent); err != nil {
-		return err
-	}
-	if _, err := os.Lstat(v.persistent(name)); !errors.Is(err, fs.ErrNotExist) {
-		return err // another of its name is there by now
-	}
-	return v.unmark(name)
+	return syncFolder(v.cfg.Persistent)
 }

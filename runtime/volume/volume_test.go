@@ -356,6 +356,12 @@ func TestUsage(t *testing.T) {
 	if n, err := v.Usage(t.Context(), "nobody", "d", math.MaxInt64); err != nil || n != (Room{}) {
 		t.Errorf("%+v, %v", n, err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "three"), make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := v.Usage(t.Context(), uid, "d", 1000); err != nil || n.Bytes <= 1000 || n.Bytes >= 2<<20 {
+		t.Errorf("it is counted on when it is more than enough: %+v, %v", n, err)
+	}
 	nest(t, dir, deepestMeasured+1)
 	if n, err := v.Usage(t.Context(), uid, "d", math.MaxInt64); err != nil || n.Bytes != math.MaxInt64 {
 		t.Errorf("nested too deep: %+v, %v", n, err)

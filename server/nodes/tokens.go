@@ -12,9 +12,6 @@ import (
 	"headway.dev/headway/store"
 )
 
-// carrying is the version of the protocol from which agents ask for tokens.
-const carrying = 4
-
 // token answers a request for a token. A node gets none but those that the volumes of
 // its own pods show, by uid.
 func (a *attendance) token(ctx context.Context, m *session.TokenRequest) *session.Token {

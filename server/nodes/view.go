@@ -83,8 +83,7 @@ func (a *attendance) sendFull() (*view, error) {
 	if err := a.stream.Send(&session.Down{Message: &session.Down_Welcome{Welcome: welcome}}); err != nil {
 		return nil, err
 	}
-	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, bound: map[store.Key]store.Key{}, need: a.need,
-		tokenless: a.version < carrying, mounts: a.version >= mounting}
+	v := &view{store: a.n.cfg.Store, node: a.node, pods: map[store.Key]*corev1.Pod{}, things: map[store.Key]string{}, bound: map[store.Key]store.Key{}, need: a.need, old: a.version < carrying}
 	// First the node: pods are held against its labels.
 	keys := append([]store.Key{{GroupResource: api.Nodes(), Name: a.node}}, localVolumes(a.n.cfg.Store, a.node)...)
 	for _, pod := range a.n.cfg.Store.OnNode(a.node) {
@@ -186,12 +185,14 @@ type view struct {
 	need   func(key store.Key, more int) int
 	labels map[string]string // of the node, as sent; nil: they were not
 	marked int64             // revision of the newest mark that was sent
-	mounts bool              // the agent knows of claims and volumes
+	old    bool              // the agent knows nothing of tokens, claims and volumes
 
 	measured []types.UID // pods that the agent was asked to measure
-
-	tokenless bool // the agent knows no tokens
 }
+
+// carrying is the version of the protocol from which agents ask for tokens and mount
+// persistent volumes.
+const carrying = 4
 
 // look compares an object with what was sent of it and returns what to send.
 func (v *view) look(key store.Key) ([]*session.Down, error) {
@@ -249,7 +250,7 @@ func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {
 		sent := *pod
 		sent.ManagedFields = nil
 		told := &sent
-		if v.tokenless {
+		if v.old {
 			told = without(told)
 		}
 		raw, err := told.Marshal()
@@ -279,7 +280,7 @@ func (v *view) lookPod(key store.Key) (out []*session.Down, err error) {
 func (v *view) lookThing(key store.Key) ([]*session.Down, error) {
 	switch {
 	case key.GroupResource == api.PersistentVolumes() || key.GroupResource == api.PersistentVolumeClaims():
-		if !v.mounts {
+		if v.old {
 			return nil, nil
 		}
 		if key.GroupResource == api.PersistentVolumes() {
@@ -352,7 +353,7 @@ func (v *view) references(pod *corev1.Pod) []store.Key {
 		case session.Secrets:
 			key.GroupResource = api.Secrets()
 		case session.Claims:
-			if !v.mounts {
+			if v.old {
 				continue
 			}
 			key.GroupResource = api.PersistentVolumeClaims()

@@ -9,13 +9,9 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"headway.dev/headway/api"
-	"headway.dev/headway/internal/binding"
 	"headway.dev/headway/runtime/session"
 	"headway.dev/headway/store"
 )
-
-// mounting is the version of the protocol from which agents mount persistent volumes.
-const mounting = 4
 
 // volumeChanged wakes the sessions that a change of a volume or a claim concerns. The
 // caller holds n.mu.
@@ -171,7 +167,7 @@ func (v *view) reachable(pv *corev1.PersistentVolume) bool {
 // being deleted, and no claim has it any more.
 func doomed(r store.Reader, pv *corev1.PersistentVolume, node string) bool {
 	if pv.DeletionTimestamp == nil || api.LocalVolumeNode(pv) != node ||
-		!slices.Contains(pv.Finalizers, api.LocalVolumeFinalizer) || slices.Contains(pv.Finalizers, binding.ProtectVolume) {
+		!slices.Contains(pv.Finalizers, api.LocalVolumeFinalizer) || slices.Contains(pv.Finalizers, api.ProtectVolume) {
 		return false
 	}
 	key, ok := claimOf(pv)
