@@ -22,12 +22,12 @@ func (r *Runtime) StartContainer(ctx context.Context, spec agent.ContainerSpec) 
 	if err := r.do(ctx, "StartContainer", string(uid)+"/"+spec.Container.Name); err != nil {
 		return agent.ContainerState{}, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	program := Program{}
 	if r.cfg.Programs != nil {
 		program = r.cfg.Programs(spec)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	s := r.sandboxes[uid]
 	if s == nil || !s.state.Ready {
 		return agent.ContainerState{}, errors.New("the pod has no sandbox")

@@ -40,7 +40,7 @@ type Reply struct {
 // Config scripts a Runtime; all of it is optional.
 type Config struct {
 	Now      func() time.Time
-	Programs func(agent.ContainerSpec) Program                            // default: runs until it is stopped
+	Programs func(agent.ContainerSpec) Program                            // default: runs until it is stopped; asked one at a time, may not call the Runtime
 	Delay    func(op string) time.Duration                                // before an operation has its effect
 	Fail     func(op string, subject string) error                        // an operation that fails; its subject is a uid, id or image
 	Lie      func([]agent.SandboxState) []agent.SandboxState              // what List says instead
