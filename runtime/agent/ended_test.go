@@ -2,9 +2,11 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,4 +147,27 @@ func crashed(t *testing.T, a *agent.Agent, m *fake.Runtime) {
 func failed(s *session.PodStatus) bool {
 	var status corev1.PodStatus
 	return status.Unmarshal(s.Status) == nil && status.Phase == corev1.PodFailed
+}
+
+// A node on which more Jobs' pods have ended than it may run at one time still runs what
+// it is given.
+func TestEndedPodsTakeNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := fake.New(fake.Config{})
+		s := newServer(t)
+		run(t, s, machine, t.TempDir())
+		for i := range session.MaxPods + 100 {
+			p := pod(fmt.Sprint("ended", i))
+			p.Spec.RestartPolicy, p.Status.Phase = corev1.RestartPolicyNever, corev1.PodSucceeded
+			s.assign(p)
+		}
+		s.assign(pod("next"))
+		sleep(time.Minute)
+		if got := ids(t, machine); len(got) != 1 || got["next/c0"] == "" {
+			t.Errorf("%v run", got)
+		}
+		if s.hellos != 1 {
+			t.Errorf("%d sessions began", s.hellos)
+		}
+	})
 }

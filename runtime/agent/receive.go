@@ -71,8 +71,8 @@ func (a *Agent) set(m *session.Assignment) error {
 		if pod.UID == "" || len(pod.Spec.Containers) == 0 {
 			return fmt.Errorf("the server sent pod %s/%s without a uid or without containers", pod.Namespace, pod.Name)
 		}
-		if a.entries[pod.UID] == nil && len(a.entries) >= session.MaxPods {
-			return fmt.Errorf("the server sent more than %d pods", session.MaxPods)
+		if a.entries[pod.UID] == nil && len(a.entries) >= session.MaxHeld {
+			return fmt.Errorf("the server sent more than %d pods", session.MaxHeld)
 		}
 		a.note(session.Pods, string(pod.UID))
 		a.assign(pod)

@@ -18,7 +18,8 @@ import (
 const (
 	MaxMessage = 4 << 20   // bytes of one message; an object has at most 1.5 MiB
 	MaxChunk   = 64 << 10  // bytes of one message of a Stream
-	MaxPods    = 1000      // pods of one node
+	MaxPods    = 1000      // pods that one node runs
+	MaxHeld    = 5000      // pods that one node has, those that have ended and wait to go included
 	MaxStreams = 64        // open streams of one node
 	MaxNode    = 256 << 10 // bytes of a Node that an agent sends
 	MaxGone    = 1000      // volumes that an agent says at one time that it is done with

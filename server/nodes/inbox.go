@@ -29,7 +29,7 @@ func (b *inbox) status(m *session.PodStatus) bool {
 	defer b.mu.Unlock()
 	uid := types.UID(m.Uid)
 	if b.pods[uid] == nil {
-		if len(b.order) >= session.MaxPods {
+		if len(b.order) >= session.MaxHeld {
 			return false
 		}
 		b.order = append(b.order, uid)

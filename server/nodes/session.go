@@ -30,6 +30,7 @@ const (
 	maxTokens   = 4 * session.MaxPods // that wait to be signed
 	tokenRate   = 20                  // per second, in the long run
 	tokenBurst  = maxTokens
+	tokenBatch  = 16 // signed before what else waits is written
 )
 
 // attendance is one session of one node.
@@ -325,7 +326,7 @@ func (a *attendance) accept(m *session.Up) error {
 		}
 	case *session.Up_PodStatus:
 		if !a.inbox.status(m.PodStatus) {
-			return status.Errorf(codes.ResourceExhausted, "statuses of more than %d pods wait", session.MaxPods)
+			return status.Errorf(codes.ResourceExhausted, "statuses of more than %d pods wait", session.MaxHeld)
 		}
 		notify(a.inward)
 	case *session.Up_NodeStatus:

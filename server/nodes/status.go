@@ -41,10 +41,7 @@ func (a *attendance) write(ctx context.Context) error {
 
 // writeNext writes one batch of what waits, and says whether anything did.
 func (a *attendance) writeNext(ctx context.Context) (bool, error) {
-	if m := a.inbox.takeToken(); m != nil {
-		a.reply(&session.Down{Message: &session.Down_Token{Token: a.token(ctx, m)}})
-		return true, nil
-	}
+	signed := a.signTokens(ctx)
 	statuses, facts, events := a.inbox.take(store.BulkObjects)
 	switch {
 	case len(statuses) > 0:
@@ -60,7 +57,7 @@ func (a *attendance) writeNext(ctx context.Context) (bool, error) {
 	if m := a.inbox.takeFigures(); m != nil {
 		return true, a.writeFigures(ctx, m)
 	}
-	return false, nil
+	return signed, nil
 }
 
 // retry calls try until it succeeds, fails for good, or ctx ends. What try wrote

@@ -12,6 +12,19 @@ import (
 	"headway.dev/headway/store"
 )
 
+// signTokens answers some of the requests that wait, and says whether there were any.
+func (a *attendance) signTokens(ctx context.Context) (signed bool) {
+	for range tokenBatch {
+		m := a.inbox.takeToken()
+		if m == nil {
+			break
+		}
+		a.reply(&session.Down{Message: &session.Down_Token{Token: a.token(ctx, m)}})
+		signed = true
+	}
+	return signed
+}
+
 // token answers a request for a token. A node gets none but those that the volumes of
 // its own pods show, by uid.
 func (a *attendance) token(ctx context.Context, m *session.TokenRequest) *session.Token {

@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,6 +75,31 @@ func TestANodeGetsTheTokensOfItsPods(t *testing.T) {
 			if got := ask(c.pod, c.uid, c.audience, c.seconds); got.Token != "" || !strings.Contains(got.Error, c.says) {
 				t.Errorf("%s: %v", name, got)
 			}
+		}
+	})
+}
+
+// What a node says of its pods does not wait until all their tokens are signed: a
+// thousand pods that start at once have thousands.
+func TestStatusesDoNotWaitForTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		mine := showing("mine", "n1", "vault")
+		c.create(mine)
+		s := c.session("n1")
+		s.settle()
+		hold := make(chan struct{})
+		c.kv.hold = hold
+		s.status(mine, corev1.PodPending, 1, false)
+		synctest.Wait() // the writer waits for the store
+		for range 900 {
+			s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: mine.Namespace, Name: mine.Name, Uid: string(mine.UID), Audience: "vault", Seconds: 3607}}})
+		}
+		s.status(mine, corev1.PodRunning, 2, false)
+		close(hold)
+		answers := s.settle()
+		if i := slices.Index(answers, "stored mine 2"); i < 0 || i > 100 {
+			t.Errorf("the status is stored after %d of %d answers", i, len(answers))
 		}
 	})
 }
