@@ -62,9 +62,8 @@ func podRules() []FieldRule {
 
 		acted("", "serviceAccountName serviceAccount automountServiceAccountToken"),
 		acted("", "enableServiceLinks"),
-		acted("", "hostNetwork hostPID hostIPC"),
+		acted("", "hostNetwork hostPID hostIPC shareProcessNamespace"),
 		only("hostUsers", "user namespaces are not made", "true"),
-		only("shareProcessNamespace", "containers do not share a process namespace", "false"),
 		acted("securityContext.", "runAsUser runAsGroup runAsNonRoot"),
 		confinement("securityContext."),
 		acted("securityContext.", "fsGroup supplementalGroups[] supplementalGroupsPolicy"),

@@ -5,6 +5,7 @@
 //	headway-keeper run --dir DIR     serve in the foreground
 //	headway-keeper start --dir DIR   start it detached, return when it serves
 //	headway-keeper hook NAME         be a git hook of the hosted repository
+//	headway-keeper pause             be the first process of a pod, and do nothing
 package main
 
 import (
@@ -35,6 +36,9 @@ func main() {
 func command(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("usage: headway-keeper run|start --dir DIR")
+	}
+	if args[0] == "pause" {
+		return pause()
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "directory of state and socket")

@@ -210,7 +210,7 @@ func openRuntime(ctx context.Context, cfg machineConfig, archives ...fs.FS) (*co
 	runtime, err := containerd.New(ctx, containerd.Config{
 		Socket: cfg.socket, Namespace: instance, CgroupParent: "/" + instance, Dir: cfg.dir.node(),
 		Keeper: output, Network: pods, HostsDir: cfg.dir.registries(), SeccompDir: cfg.dir.seccomp(),
-		Archives: archives, DNS: names, Memory: memory, PIDs: cfg.maxPIDs, Log: log,
+		Archives: archives, DNS: names, Memory: memory, PIDs: cfg.maxPIDs, Pause: cfg.keeper, Log: log,
 	})
 	return runtime, roads, pods, err
 }

@@ -168,13 +168,13 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	if err != nil {
 		return err
 	}
-	target, err := r.target(spec.Target)
+	processes, err := r.processNamespace(ctx, spec.Pod, spec.Target)
 	if err != nil {
 		return err
 	}
 	oci, err := blueprint{
 		spec: spec, host: host, image: img.Config, user: user, dir: dir, message: message, cgroup: r.cgroup(uid, id),
-		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, pages: r.pages, caps: r.caps, seccomp: profile, confined: confined, target: target,
+		oomScore: oomScore(spec.Pod, spec.Container, r.memory, r.lowest), cgroups: r.cgroups, pages: r.pages, caps: r.caps, seccomp: profile, confined: confined, processes: processes,
 	}.build()
 	if err != nil {
 		return err
@@ -226,18 +226,18 @@ func (r *Runtime) create(ctx context.Context, id string, spec agent.ContainerSpe
 	return nil
 }
 
-// target is the process of a running container; 0: none is named.
-func (r *Runtime) target(id string) (uint32, error) {
+// target is the PID namespace of a running container; "": none is named.
+func (r *Runtime) target(id string) (string, error) {
 	if id == "" {
-		return 0, nil
+		return "", nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, c := r.find(id)
 	if c == nil || c.state.Phase != agent.Running || c.state.PID == 0 {
-		return 0, fmt.Errorf("the container whose processes it is to see does not run: %w", errdefs.ErrUnavailable)
+		return "", fmt.Errorf("the container whose processes it is to see does not run: %w", errdefs.ErrUnavailable)
 	}
-	return c.state.PID, nil
+	return fmt.Sprintf("/proc/%d/ns/pid", c.state.PID), nil
 }
 
 // stopSignalOf is the signal that a container is stopped with: the pod's, or the

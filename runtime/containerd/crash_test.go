@@ -51,7 +51,7 @@ func victim(text string) error {
 	if err != nil {
 		return err
 	}
-	r, err := New(ctx, Config{Socket: v.Socket, Namespace: v.Namespace, CgroupParent: v.Cgroup, Dir: v.Dir, Keeper: keep, Network: pods, Log: log})
+	r, err := New(ctx, Config{Socket: v.Socket, Namespace: v.Namespace, CgroupParent: v.Cgroup, Dir: v.Dir, Keeper: keep, Pause: v.Keeper, Network: pods, Log: log})
 	if err != nil {
 		return err
 	}
@@ -80,9 +80,13 @@ func victim(text string) error {
 	return nil
 }
 
+// sharingVictim ends the uid of one whose containers share their processes.
+const sharingVictim = "-sharing"
+
 func victimPod(uid types.UID) *corev1.Pod {
 	pod := testPod("sleep")
 	pod.ObjectMeta = metav1.ObjectMeta{Name: "victim", Namespace: "default", UID: uid}
+	pod.Spec.ShareProcessNamespace = new(strings.HasSuffix(string(uid), sharingVictim))
 	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 28222, Protocol: corev1.ProtocolTCP}}
 	return pod
 }
@@ -93,10 +97,13 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	n := newNode(t)
 	n.specOf(testPod(), 0, 0) // the image is there
 	n.close()
-	const rounds = 12
+	const rounds = 16
 	random := rand.New(rand.NewPCG(7, 8))
 	for round := range rounds {
 		uid := types.UID(fmt.Sprintf("victim-%d", round))
+		if round%4 >= 2 {
+			uid += sharingVictim
+		}
 		v := victimConfig{
 			Socket: n.cfg.Socket, Namespace: n.cfg.Namespace, Cgroup: n.cfg.CgroupParent, Dir: n.cfg.Dir, Keeper: n.shared.keeper,
 			KeeperDir: filepath.Join(filepath.Dir(n.cfg.Dir), "keeper"), Network: n.netCfg.Dir, Bridge: n.netCfg.Bridge, UIDs: []types.UID{uid},

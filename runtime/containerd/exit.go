@@ -29,6 +29,9 @@ func (r *Runtime) exited(ctx context.Context, id string, code uint32, at time.Ti
 	uid, c := r.find(id)
 	if c == nil || !c.started || c.state.Phase == agent.Exited {
 		r.mu.Unlock()
+		if uid != "" && id == pauseID(uid) {
+			r.pauseEnded(ctx, uid)
+		}
 		return
 	}
 	record, oom := c.record, c.oom
@@ -133,15 +136,25 @@ func (r *Runtime) deleteTask(ctx context.Context, id string) error {
 	if !errdefs.IsFailedPrecondition(err) {
 		return fmt.Errorf("delete task of %s: %w", id, err)
 	}
-	_, err = ts.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(unix.SIGKILL), All: true})
+	if err := r.killTask(ctx, id); err != nil {
+		return err
+	}
+	if _, err := ts.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err != nil && !errdefs.IsNotFound(native(err)) {
+		return fmt.Errorf("delete task of %s: %w", id, native(err))
+	}
+	return nil
+}
+
+// killTask kills all of a task's processes and returns when they have ended; at once if
+// there is no such task.
+func (r *Runtime) killTask(ctx context.Context, id string) error {
+	ts := r.client.TaskService()
+	_, err := ts.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(unix.SIGKILL), All: true})
 	if err = native(err); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("kill task of %s: %w", id, err)
 	}
 	if _, err := ts.Wait(ctx, &tasks.WaitRequest{ContainerID: id}); err != nil && !errdefs.IsNotFound(native(err)) {
 		return fmt.Errorf("wait for task of %s: %w", id, native(err))
-	}
-	if _, err := ts.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err != nil && !errdefs.IsNotFound(native(err)) {
-		return fmt.Errorf("delete task of %s: %w", id, native(err))
 	}
 	return nil
 }

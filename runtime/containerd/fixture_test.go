@@ -159,7 +159,7 @@ func newNode(t testing.TB) *node {
 	n.netCfg = network.Config{Dir: filepath.Join(dir, "network"), Bridge: bridge, PluginDirs: network.DefaultPluginDirs(), Log: log}
 	n.cfg = Config{
 		Socket: s.daemon.Socket, Namespace: "headway-" + short, CgroupParent: "/headway-test/" + short, Dir: filepath.Join(dir, "state"),
-		Keeper: n.keep, HostsDir: filepath.Join(dir, "hosts"), Now: time.Now, Log: log,
+		Keeper: n.keep, Pause: s.keeper, HostsDir: filepath.Join(dir, "hosts"), Now: time.Now, Log: log,
 		Archives: []fs.FS{testImages(t, s)},
 	}
 	n.open()

@@ -41,6 +41,7 @@ func (r *Runtime) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	pauses := r.loadPauses(found, processes, records)
 	ids, orphans := map[string]bool{}, map[string]bool{}
 	strangers := map[string]agent.ForeignContainer{}
 	for id := range processes {
@@ -51,6 +52,7 @@ func (r *Runtime) load(ctx context.Context) error {
 		case c.Labels[labelOrphan] != "": // left by a kill
 			orphans[c.ID] = true
 			continue
+		case pauses[c.ID]:
 		case foreign(c): // left alone, and told
 			strangers[c.ID] = r.foreignOf(c)
 		default:

@@ -25,6 +25,7 @@ type sandboxRecord struct {
 	IPs       []string       `json:"ips,omitempty"`    // set when it is whole; none with the node's network
 	Whole     bool           `json:"whole,omitempty"`  // a version before it had only IPs to tell
 	Shared    []string       `json:"shared,omitempty"` // kinds of namespaces that are the node's
+	Pause     bool           `json:"pause,omitempty"`  // its containers share the PID namespace of a process of ours
 	Stopped   bool           `json:"stopped,omitempty"`
 	Made      int            `json:"made,omitempty"` // how often it was made anew
 }

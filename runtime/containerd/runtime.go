@@ -61,6 +61,7 @@ type Config struct {
 	PIDs         int64            // processes and threads of a pod; 0 or less: as many as there may be
 	Parallel     int              // containers made at once; 0: what the machine bears
 	OCIRuntime   string           // program that makes containers; "": runc
+	Pause        string           // program that, with the argument pause, is the first process of pods whose containers share theirs
 	Now          func() time.Time // nil: time.Now
 	Log          *slog.Logger
 }
@@ -114,6 +115,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.DNS.Domain == "" {
 		cfg.DNS.Domain = defaultDomain
 	}
+	var err error
+	if cfg.Pause, err = filepath.Abs(cfg.Pause); err != nil {
+		return nil, err
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -125,7 +130,6 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		sandboxes: map[types.UID]*sandbox{}, owners: map[string]types.UID{}, strangers: map[string]agent.ForeignContainer{}, listeners: map[*listener]struct{}{},
 		caps: allCapabilities(),
 	}
-	var err error
 	if r.cgroups, err = findCgroups(cfg.Log); err != nil {
 		return nil, err
 	}

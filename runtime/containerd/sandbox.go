@@ -72,7 +72,7 @@ func (r *Runtime) makeSandbox(ctx context.Context, pod *corev1.Pod, record sandb
 		return err
 	}
 	previous := network.Pod{ID: string(pod.UID), Ports: record.Ports}
-	record.Ports, record.IPs, record.Whole, record.Shared, record.Stopped = ports, nil, false, notOwn(pod), false
+	record.Ports, record.IPs, record.Whole, record.Shared, record.Pause, record.Stopped = ports, nil, false, notOwn(pod), shares(pod), false
 	for _, d := range []string{"containers", "logs"} {
 		if err := os.MkdirAll(dir.path(d), 0o700); err != nil {
 			return fmt.Errorf("make directory of pod: %w", err)
@@ -94,6 +94,11 @@ func (r *Runtime) makeSandbox(ctx context.Context, pod *corev1.Pod, record sandb
 	}
 	if err := pin(dir.path("ns"), own(pod), name, sysctls(pod)); err != nil {
 		return err
+	}
+	if record.Pause {
+		if err := r.makePause(ctx, pod, dir); err != nil {
+			return err
+		}
 	}
 	if !pod.Spec.HostIPC {
 		if err := mountShm(dir.path("shm")); err != nil {
@@ -203,6 +208,9 @@ func (r *Runtime) dismantle(ctx context.Context, record sandboxRecord, dir podDi
 		if err := r.clean(ctx, c.state.ID); err != nil { // its task holds the cgroup
 			return err
 		}
+	}
+	if err := r.removePause(ctx, record.UID, dir); err != nil {
+		return err
 	}
 	err := r.cfg.Network.Remove(ctx, network.Pod{ID: string(record.UID), NetNS: dir.ns("net"), Ports: record.Ports})
 	if err != nil {

@@ -30,7 +30,8 @@ type blueprint struct {
 	caps     []string            // that we can give
 	seccomp  *specs.LinuxSeccomp // the profile from the node's folder, if it asks for one
 	confined confinement
-	target   uint32 // process whose PID namespace it joins; 0: it has its own
+	// processes is the PID namespace that it joins; "": it has its own.
+	processes string
 }
 
 // defaultPath is what a container gets whose image says nothing.
@@ -99,8 +100,8 @@ func (b blueprint) namespaces() []specs.LinuxNamespace {
 	out := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
 	switch {
 	case b.spec.Pod.Spec.HostPID:
-	case b.target != 0:
-		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: fmt.Sprintf("/proc/%d/ns/pid", b.target)})
+	case b.processes != "":
+		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: b.processes})
 	default:
 		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace})
 	}

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -165,6 +167,23 @@ func main() {
 			fmt.Fprintf(w, "line %09d %s\n", i, strings.Repeat("x", 80))
 		}
 		w.Flush()
+	case "processes": // numbers and commands of those that it sees
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			line, err := os.ReadFile(dir + "/cmdline")
+			fmt.Println(filepath.Base(dir), strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")), err)
+		}
+	case "orphan": // leave a process behind
+		cmd := exec.Command("/proc/self/exe", "sleep")
+		fmt.Println(cmd.Start())
+	case "list": // what is in directories
+		for _, dir := range os.Args[2:] {
+			entries, err := os.ReadDir(dir)
+			for _, e := range entries {
+				fmt.Println(e.Name())
+			}
+			fmt.Println(err)
+		}
 	case "tick": // a line whenever, until killed
 		for i := 0; ; i++ {
 			fmt.Println("tick", i)
