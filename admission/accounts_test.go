@@ -161,6 +161,20 @@ func TestOnlyMountableSecrets(t *testing.T) {
 		admitPod(t, p, accountFacts(free))
 	}
 	p := podOf("robot")
+	debug := func(name string) error {
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "debug", Image: "busybox", EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
+		}}}
+		_, err := Admit(Request{Verb: Update, Subresource: EphemeralContainers, Object: p, Old: podOf("robot")}, accountFacts(a))
+		return err
+	}
+	if err := debug("mine"); err != nil {
+		t.Errorf("an ephemeral container: %v", err)
+	}
+	if err := debug("other"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `container debug with envFrom referencing secret.secretName="other"`) {
+		t.Errorf("an ephemeral container: %v", err)
+	}
+	p = podOf("robot")
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "other"}}
 	if _, err := Admit(Request{Verb: Create, Object: p}, accountFacts(a)); !apierrors.IsForbidden(err) {
 		t.Errorf("a pull secret: %v", err)

@@ -81,7 +81,10 @@ func Admit(r Request, f Facts) (api.Object, error) {
 	switch o := r.Object.(type) {
 	case *corev1.Pod:
 		if r.Subresource == EphemeralContainers {
-			return o, secure(o, f)
+			if err := secure(o, f); err != nil {
+				return nil, err
+			}
+			return o, limitDebugging(o, f)
 		}
 		if r.Verb == Create {
 			if err := secure(o, f); err != nil {

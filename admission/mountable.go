@@ -6,11 +6,31 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"headway.dev/headway/api"
 )
 
 // onlyMountable is Kubernetes' annotation of a ServiceAccount whose pods may use only the
 // Secrets that it lists.
 const onlyMountable = "kubernetes.io/enforce-mountable-secrets"
+
+// limitDebugging holds the ephemeral containers that a pod gets against the Secrets that
+// its account lists.
+func limitDebugging(pod *corev1.Pod, f Facts) error {
+	account := f.account(pod.Namespace, pod.Spec.ServiceAccountName)
+	if account == nil {
+		return apierrors.NewForbidden(api.Pods(), pod.Name, fmt.Errorf("error looking up service account %s/%s: not found", pod.Namespace, pod.Spec.ServiceAccountName))
+	}
+	debugging := &corev1.Pod{}
+	for _, c := range pod.Spec.EphemeralContainers {
+		debugging.Spec.Containers = append(debugging.Spec.Containers, corev1.Container(c.EphemeralContainerCommon))
+	}
+	if err := limitSecrets(debugging, account); err != nil {
+		return apierrors.NewForbidden(api.Pods(), pod.Name, err)
+	}
+	return nil
+}
 
 // limitSecrets says which Secret a pod must not use, by its account's word.
 func limitSecrets(pod *corev1.Pod, account *corev1.ServiceAccount) error {

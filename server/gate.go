@@ -79,7 +79,7 @@ func (g *gate) Admit(ctx context.Context, a kubeadmission.Attributes, _ kubeadmi
 	if kind.GroupResource() == api.Pods() || kind.GroupResource() == api.PriorityClasses() {
 		facts.PriorityClasses = g.store.List(api.PriorityClasses(), "")
 	}
-	if pod, ok := r.Object.(*corev1.Pod); ok && r.Verb == admission.Create {
+	if pod, ok := r.Object.(*corev1.Pod); ok && (r.Verb == admission.Create || r.Subresource != "") {
 		if facts.Accounts, err = g.account(ctx, pod); err != nil {
 			return err
 		}
