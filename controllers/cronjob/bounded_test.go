@@ -5,24 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
-	"headway.dev/headway/store/memory"
 	"headway.dev/headway/store/storetest"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestARefusedJobIsToldOf: a Job that a quota has no room for is told of in an event
 // and made when there is room.
 func TestARefusedJobIsToldOf(t *testing.T) {
 	now := noon
-	st := store.New(memory.New(), store.Options{Seal: storetest.SealKey(), Bounds: store.Bounds{Limit: admission.Limit, Charge: admission.Charge}})
-	if err := st.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	st := reconciletest.OpenBounded(t)
 	l := New(Config{Store: st, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return now }})
 	st.OnEvents(l.Handle)
 	do := func(verb store.Verb, obj api.Object) {
@@ -32,8 +27,7 @@ func TestARefusedJobIsToldOf(t *testing.T) {
 		}
 		storetest.Settle(t, st)
 	}
-	hard := corev1.ResourceList{"count/jobs.batch": resource.MustParse("0")}
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}, Status: corev1.ResourceQuotaStatus{Hard: hard}}
+	quota := reconciletest.Quota("default", "count/jobs.batch", "0")
 	cron := newCron("* * * * *", nil)
 	store.Stamp(quota, noon)
 	store.Stamp(cron, noon)

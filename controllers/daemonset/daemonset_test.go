@@ -8,6 +8,7 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,14 +20,14 @@ import (
 // metadata.name" (DaemonSet, how daemon pods are scheduled).
 func TestOnePodPerNode(t *testing.T) {
 	w := newWorld(t, t, three()...)
-	w.create(logs(func(s *appsv1.DaemonSet) {
+	w.Create(logs(func(s *appsv1.DaemonSet) {
 		s.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"n2"}}}}}},
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 3}},
 		}}
 	}))
-	w.settle()
+	w.Settle()
 	w.see("n1:a! n3:a!")
 	w.seeStatus("2/2/0/2/0/2/0")
 	p := w.on("n3")[0]
@@ -35,14 +36,14 @@ func TestOnePodPerNode(t *testing.T) {
 	if p.Spec.NodeName != "" || len(terms) != 1 || len(terms[0].MatchExpressions) != 0 || terms[0].MatchFields[0].Key != "metadata.name" || terms[0].MatchFields[0].Values[0] != "n3" || len(a.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
 		t.Errorf("node %q, affinity %+v", p.Spec.NodeName, a)
 	}
-	rev := w.st.List(api.ControllerRevisions(), "shop")[0].(*appsv1.ControllerRevision)
+	rev := w.Store.List(api.ControllerRevisions(), "shop")[0].(*appsv1.ControllerRevision)
 	hash := p.Labels["controller-revision-hash"]
 	if rev.Name != "logs-"+hash || rev.Labels["controller-revision-hash"] != hash || p.Labels["pod-template-generation"] != "1" || p.GenerateName != "logs-" || !metav1.IsControlledBy(p, w.set()) {
 		t.Errorf("labels %v of a pod of revision %s", p.Labels, rev.Name)
 	}
 	w.ready("n1")
 	w.seeStatus("2/2/1/2/1/1/0")
-	if got := w.events("SuccessfulCreate"); len(got) != 2 || !strings.HasPrefix(got[0], "Created pod: logs-") {
+	if got := w.Events("shop", "SuccessfulCreate"); len(got) != 2 || !strings.HasPrefix(got[0], "Created pod: logs-") {
 		t.Errorf("events %v", got)
 	}
 	if w.set().Status.ObservedGeneration != w.set().Generation {
@@ -54,11 +55,11 @@ func TestOnePodPerNode(t *testing.T) {
 // those Pods are garbage collected."
 func TestNodesComeAndGo(t *testing.T) {
 	w := rolledOut(t, []string{"n1"})
-	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	w.settle()
+	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	w.Settle()
 	w.see("n1:a n2:a!")
-	w.commit(store.Op{Verb: store.Delete, Object: w.st.Get(store.Key{GroupResource: api.Nodes(), Name: "n2"})})
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: w.Store.Get(store.Key{GroupResource: api.Nodes(), Name: "n2"})})
+	w.Settle()
 	w.see("n1:a") // it was never bound
 	w.seeStatus("1/1/1/1/1/0/0")
 }
@@ -78,8 +79,8 @@ func TestPlacementBySelector(t *testing.T) {
 	w.see("n3:a")
 
 	w = newWorld(t, t, three()...)
-	w.create(logs(func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.NodeName = "n2" }))
-	w.settle()
+	w.Create(logs(func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.NodeName = "n2" }))
+	w.Settle()
 	w.see("n2:a!")
 	if p := w.on("n2")[0]; p.Spec.NodeName != "n2" {
 		t.Errorf("it is bound to %q", p.Spec.NodeName)
@@ -102,10 +103,10 @@ func TestAutomaticTolerations(t *testing.T) {
 		}
 	})
 	seconds := int64(10)
-	w.create(logs(func(s *appsv1.DaemonSet) {
+	w.Create(logs(func(s *appsv1.DaemonSet) {
 		s.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
 	}))
-	w.settle()
+	w.Settle()
 	w.see("n1:a!")
 	p := w.on("n1")[0]
 	if len(p.Spec.Tolerations) != len(want) {
@@ -135,7 +136,7 @@ func TestTaints(t *testing.T) {
 	w.work()
 	w.see("n1:a n2:a")
 	w.seeStatus("1/1/1/1/1/0/1")
-	w.commit(podset.Remove(w.on("n1")[0], w.now)...)
+	w.Commit(podset.Remove(w.on("n1")[0], w.Now)...)
 	w.work()
 	w.see("n2:a")
 	w.node("n1", untaint)
@@ -152,8 +153,8 @@ func TestTaints(t *testing.T) {
 // Without surge the next pod of a node is made when the one before is gone.
 func TestAReplacementWaits(t *testing.T) {
 	w := rolledOut(t, []string{"n1"})
-	w.commit(podset.Remove(w.on("n1")[0], w.now)...)
-	w.settle()
+	w.Commit(podset.Remove(w.on("n1")[0], w.Now)...)
+	w.Settle()
 	w.see("n1:a-")
 	w.ready("n1")
 	w.see("n1:a!")
@@ -167,34 +168,34 @@ func TestEndedPodsAreReplacedWithBackOff(t *testing.T) {
 		t.Helper()
 		p := w.on("n1")[0].DeepCopy()
 		p.Spec.NodeName, p.Status.Phase = "n1", phase
-		w.update(p)
-		w.settle()
+		w.Update(p)
+		w.Settle()
 	}
 	end(corev1.PodFailed)
 	w.see("n1:a! n2:a")
-	if got := w.events("FailedDaemonPod"); len(got) != 1 || !strings.HasPrefix(got[0], "Found failed daemon pod shop/logs-") || !strings.HasSuffix(got[0], " on node n1, will try to kill it") {
+	if got := w.Events("shop", "FailedDaemonPod"); len(got) != 1 || !strings.HasPrefix(got[0], "Found failed daemon pod shop/logs-") || !strings.HasSuffix(got[0], " on node n1, will try to kill it") {
 		t.Errorf("events %v", got)
 	}
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		end(corev1.PodFailed)
 		w.see("n1:ax n2:a")
-		w.now = w.now.Add(wait - time.Millisecond)
-		w.settle()
+		w.Now = w.Now.Add(wait - time.Millisecond)
+		w.Settle()
 		w.see("n1:ax n2:a")
-		w.now = w.now.Add(time.Millisecond)
-		w.settle()
+		w.Now = w.Now.Add(time.Millisecond)
+		w.Settle()
 		w.see("n1:a! n2:a")
 	}
 	end(corev1.PodSucceeded)
 	w.see("n1:a! n2:a")
-	if got := w.events("SucceededDaemonPod"); len(got) != 1 {
+	if got := w.Events("shop", "SucceededDaemonPod"); len(got) != 1 {
 		t.Errorf("events %v", got)
 	}
 }
 
 func TestBackOffIsBoundedAndForgotten(t *testing.T) {
 	f := &failures{}
-	now := noon
+	now := reconciletest.Noon()
 	for range 20 {
 		f.note("u", "n1", now)
 		now = now.Add(f.left("u", "n1", now))
@@ -224,9 +225,9 @@ func TestAnExcessPodGoes(t *testing.T) {
 	w := rolledOut(t, []string{"n1"})
 	twin := w.on("n1")[0].DeepCopy()
 	twin.Name, twin.ResourceVersion = "twin", ""
-	w.now = w.now.Add(time.Minute)
-	w.create(twin)
-	w.settle()
+	w.Now = w.Now.Add(time.Minute)
+	w.Create(twin)
+	w.Settle()
 	for _, p := range w.on("n1") {
 		if (p.Name == "twin") != (p.DeletionTimestamp != nil) {
 			t.Errorf("%s: %v", p.Name, p.DeletionTimestamp)
@@ -240,19 +241,19 @@ func TestAdoptionAndRelease(t *testing.T) {
 	w := rolledOut(t, []string{"n1"})
 	orphan := w.on("n1")[0].DeepCopy()
 	orphan.OwnerReferences = nil
-	w.update(orphan)
-	w.settle()
+	w.Update(orphan)
+	w.Settle()
 	if !metav1.IsControlledBy(w.on("n1")[0], w.set()) || len(w.pods()) != 1 {
 		t.Errorf("it was not adopted: %s", w.picture())
 	}
 	stranger := w.on("n1")[0].DeepCopy()
 	stranger.Labels["app"] = "other"
-	w.update(stranger)
-	w.settle()
+	w.Update(stranger)
+	w.Settle()
 	if len(w.on("n1")) != 2 {
 		t.Errorf("it was not replaced: %s", w.picture())
 	}
-	if metav1.GetControllerOf(w.st.Get(store.KeyOf(stranger))) != nil {
+	if metav1.GetControllerOf(w.Store.Get(store.KeyOf(stranger))) != nil {
 		t.Error("it was not released")
 	}
 }
@@ -260,10 +261,10 @@ func TestAdoptionAndRelease(t *testing.T) {
 // R12: a pod that may not enter is told of.
 func TestR12_ARefusedPodIsToldOf(t *testing.T) {
 	w := newWorld(t, t, "n1", "n2")
-	w.create(logs(func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.RuntimeClassName = new("gvisor") }))
-	w.settle()
+	w.Create(logs(func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.RuntimeClassName = new("gvisor") }))
+	w.Settle()
 	w.see("")
-	if got := w.events("FailedCreate"); len(got) != 1 || !strings.HasPrefix(got[0], "Error creating: ") || !strings.Contains(got[0], "spec.runtimeClassName") {
+	if got := w.Events("shop", "FailedCreate"); len(got) != 1 || !strings.HasPrefix(got[0], "Error creating: ") || !strings.Contains(got[0], "spec.runtimeClassName") {
 		t.Errorf("events %v", got)
 	}
 	w.seeStatus("2/0/0/0/0/2/0")
@@ -272,11 +273,11 @@ func TestR12_ARefusedPodIsToldOf(t *testing.T) {
 // In a namespace that is being deleted nothing is made.
 func TestAClosedNamespace(t *testing.T) {
 	w := newWorld(t, t, "n1")
-	ns := w.st.Get(store.Key{GroupResource: api.Namespaces(), Name: "shop"}).DeepCopyObject().(*corev1.Namespace)
+	ns := w.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: "shop"}).DeepCopyObject().(*corev1.Namespace)
 	ns.Status.Phase = corev1.NamespaceTerminating
-	w.update(ns)
-	w.create(logs())
-	w.settle()
+	w.Update(ns)
+	w.Create(logs())
+	w.Settle()
 	w.see("")
 }
 
@@ -284,14 +285,14 @@ func TestAClosedNamespace(t *testing.T) {
 // to look.
 func TestSteadyStateIsSilent(t *testing.T) {
 	w := rolledOut(t, three())
-	before := w.commits
+	before := w.Commits
 	w.node("n1", func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	})
-	w.now = w.now.Add(10 * time.Minute)
-	w.settle()
-	if w.commits != before {
-		t.Errorf("%d commits", w.commits-before)
+	w.Now = w.Now.Add(10 * time.Minute)
+	w.Settle()
+	if w.Commits != before {
+		t.Errorf("%d commits", w.Commits-before)
 	}
 }
 
@@ -302,7 +303,7 @@ func TestManyNodes(t *testing.T) {
 		nodes = append(nodes, "n"+time.Duration(i).String())
 	}
 	w := newWorld(t, t, nodes...)
-	w.create(logs())
-	w.settle()
+	w.Create(logs())
+	w.Settle()
 	w.seeStatus("130/130/0/130/0/130/0")
 }

@@ -16,7 +16,7 @@ import (
 
 // livePods are the pods as the backend has them, which the cache may not show yet.
 func (w *world) livePods() []*corev1.Pod {
-	page, err := w.st.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
+	page, err := w.Store.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
 	if err != nil {
 		w.Fatalf("list pods: %v", err)
 	}
@@ -30,7 +30,7 @@ func (w *world) livePods() []*corev1.Pod {
 // try commits without making the cache catch up.
 func (w *world) try(op store.Op) {
 	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
+	if _, err := w.Store.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
 		w.Fatalf("commit: %v", err)
 	}
 }
@@ -40,14 +40,14 @@ func (w *world) try(op store.Op) {
 // transaction then happens. nodes all suit.
 func (w *world) judge(nodes, most int, surge bool) func(store.Txn) string {
 	return func(t store.Txn) string {
-		obj, _, err := w.st.GetAt(context.Background(), store.Key{GroupResource: api.DaemonSets(), Namespace: "shop", Name: "logs"}, 0)
+		obj, _, err := w.Store.GetAt(context.Background(), store.Key{GroupResource: api.DaemonSets(), Namespace: "shop", Name: "logs"}, 0)
 		if err != nil {
 			w.Fatalf("get the set: %v", err)
 		}
 		set := obj.(*appsv1.DaemonSet)
 		available, there := map[string]int{}, map[string]map[string]bool{}
 		is := func(p *corev1.Pod) bool {
-			ok, _ := podset.Available(p, set.Spec.MinReadySeconds, w.now)
+			ok, _ := podset.Available(p, set.Spec.MinReadySeconds, w.Now)
 			return ok && podset.Active(p)
 		}
 		before := map[string]*corev1.Pod{}
@@ -133,9 +133,9 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 			set, most = logs(limit(fmt.Sprint(n), "0")), 0
 		}
 		set.Spec.MinReadySeconds = rapid.SampledFrom([]int32{0, 0, 10}).Draw(rt, "minReadySeconds")
-		w.create(set)
-		w.check = w.judge(len(nodes), most, surge)
-		step := func(*rapid.T) { w.loop.Step(context.Background()) }
+		w.Create(set)
+		w.Judge = w.judge(len(nodes), most, surge)
+		step := func(*rapid.T) { w.Loop.Step(context.Background()) }
 		onPod := func(do func(p *corev1.Pod)) func(*rapid.T) {
 			return func(t *rapid.T) {
 				if pods := w.livePods(); len(pods) > 0 {
@@ -154,12 +154,12 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 			"controller":       step,
 			"controller again": step,
 			"cache": func(t *rapid.T) {
-				if _, err := w.st.Step(context.Background()); err != nil {
+				if _, err := w.Store.Step(context.Background()); err != nil {
 					t.Fatalf("step: %v", err)
 				}
 			},
-			"cache all":          func(*rapid.T) { w.sync() },
-			"controller, synced": func(t *rapid.T) { w.sync(); step(t) },
+			"cache all":          func(*rapid.T) { w.Sync() },
+			"controller, synced": func(t *rapid.T) { w.Sync(); step(t) },
 			"ready":              onPod(status(true)),
 			"ready too":          onPod(status(true)),
 			"unready":            onPod(status(false)),
@@ -168,7 +168,7 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 				w.try(store.Op{Verb: store.Update, Object: p})
 			}),
 			"is deleted": onPod(func(p *corev1.Pod) {
-				for _, op := range podset.Remove(p, w.now) {
+				for _, op := range podset.Remove(p, w.Now) {
 					w.try(op)
 				}
 			}),
@@ -178,7 +178,7 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 				}
 			}),
 			"template": func(t *rapid.T) {
-				obj, _, err := w.st.GetAt(context.Background(), store.KeyOf(set), 0)
+				obj, _, err := w.Store.GetAt(context.Background(), store.KeyOf(set), 0)
 				if err != nil {
 					t.Fatalf("get: %v", err)
 				}
@@ -189,7 +189,7 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 			},
 			// The cache is up to date but for one pod, and the controller decides.
 			"surprise": func(t *rapid.T) {
-				w.sync()
+				w.Sync()
 				onPod(status(false))(t)
 				step(t)
 			},
@@ -198,13 +198,13 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 					status(true)(p)
 				}
 			},
-			"time": func(*rapid.T) { w.now = w.now.Add(5 * time.Second) },
+			"time": func(*rapid.T) { w.Now = w.Now.Add(5 * time.Second) },
 		})
 		// Now let the nodes work, and it comes to an end.
-		w.sync()
-		w.check = nil
+		w.Sync()
+		w.Judge = nil
 		for range 40 {
-			w.now = w.now.Add(5 * time.Minute)
+			w.Now = w.Now.Add(5 * time.Minute)
 			w.work()
 		}
 		st, want := w.set().Status, int32(len(nodes))

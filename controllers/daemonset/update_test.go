@@ -39,7 +39,7 @@ func TestMaxUnavailableRoundsUp(t *testing.T) {
 // An old pod that is not available is replaced at once, and counts as unavailable.
 func TestAnUnavailableOldPodGoesAtOnce(t *testing.T) {
 	w := rolledOut(t, three())
-	w.update(w.running(w.on("n3")[0], false))
+	w.Update(w.running(w.on("n3")[0], false))
 	w.change(of("b"))
 	w.see("n1:a n2:a n3:a-")
 	w.work()
@@ -66,7 +66,7 @@ func TestOnDelete(t *testing.T) {
 	w.work()
 	w.see("n1:a n2:a")
 	w.seeStatus("2/2/2/0/2/0/0")
-	w.commit(podset.Remove(w.on("n2")[0], w.now)...)
+	w.Commit(podset.Remove(w.on("n2")[0], w.Now)...)
 	w.work()
 	w.see("n1:a n2:b")
 }
@@ -91,7 +91,7 @@ func TestSurge(t *testing.T) {
 // goes.
 func TestSurgeOfAnUnavailablePod(t *testing.T) {
 	w := rolledOut(t, three(), limit("1", "0"))
-	w.update(w.running(w.on("n3")[0], false))
+	w.Update(w.running(w.on("n3")[0], false))
 	w.change(of("b"))
 	w.see("n1:a n1:b! n2:a n3:a- n3:b!")
 	w.work()
@@ -104,12 +104,12 @@ func TestSurgeBacksOff(t *testing.T) {
 	for range 3 {
 		p := w.on("n1")[0].DeepCopy()
 		p.Spec.NodeName, p.Status.Phase = "n1", corev1.PodFailed
-		w.update(p)
-		w.settle()
+		w.Update(p)
+		w.Settle()
 	}
 	w.see("n1:ax")
-	w.now = w.now.Add(time.Minute)
-	w.settle()
+	w.Now = w.Now.Add(time.Minute)
+	w.Settle()
 	w.see("n1:a!")
 }
 
@@ -130,23 +130,23 @@ func TestSurgeOntoOtherNodes(t *testing.T) {
 // ".spec.minReadySeconds" holds for updates.
 func TestMinReadySeconds(t *testing.T) {
 	w := newWorld(t, t, "n1", "n2")
-	w.create(logs(func(s *appsv1.DaemonSet) { s.Spec.MinReadySeconds = 10 }))
+	w.Create(logs(func(s *appsv1.DaemonSet) { s.Spec.MinReadySeconds = 10 }))
 	w.work()
 	w.seeStatus("2/2/2/2/0/2/0")
-	w.now = w.now.Add(10 * time.Second)
-	w.settle()
+	w.Now = w.Now.Add(10 * time.Second)
+	w.Settle()
 	w.seeStatus("2/2/2/2/2/0/0")
 	w.change(of("b"))
 	w.work()
 	w.see("n1:b n2:a")
-	w.now = w.now.Add(10 * time.Second)
-	w.settle()
+	w.Now = w.Now.Add(10 * time.Second)
+	w.Settle()
 	w.see("n1:b n2:a-")
 }
 
 func (w *world) revisions() []*appsv1.ControllerRevision {
 	var out []*appsv1.ControllerRevision
-	for _, obj := range w.st.List(api.ControllerRevisions(), "shop") {
+	for _, obj := range w.Store.List(api.ControllerRevisions(), "shop") {
 		out = append(out, obj.(*appsv1.ControllerRevision))
 	}
 	podset.SortRevisions(out)
@@ -181,20 +181,20 @@ func TestReferredContent(t *testing.T) {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = "shop", "settings"
 	api.SetProvenance(cm, api.Provenance{Source: "main", Commit: "c1", Path: "a.yaml", Line: 1, Hash: "hash-of-the-first-manifest"})
-	w.create(cm)
-	w.create(logs(func(s *appsv1.DaemonSet) {
+	w.Create(cm)
+	w.Create(logs(func(s *appsv1.DaemonSet) {
 		s.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
 	}))
 	w.work()
 	first := hashOf(w.on("n1")[0])
 	commit := func(hash string) string {
-		live := w.st.Get(store.KeyOf(cm)).DeepCopyObject().(*corev1.ConfigMap)
+		live := w.Store.Get(store.KeyOf(cm)).DeepCopyObject().(*corev1.ConfigMap)
 		if hash == "" {
 			live.Data = map[string]string{"color": "blue"}
 		} else {
 			api.SetProvenance(live, api.Provenance{Source: "main", Commit: "c2", Path: "a.yaml", Line: 1, Hash: hash})
 		}
-		w.update(live)
+		w.Update(live)
 		w.work()
 		if a, b := hashOf(w.on("n1")[0]), hashOf(w.on("n2")[0]); a != b {
 			t.Errorf("revisions %s and %s", a, b)

@@ -1,16 +1,14 @@
 package daemonset
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
-	"headway.dev/headway/reconcile"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,109 +17,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// failer is a *testing.T or a *rapid.T.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
-// world is a store, the controller over it, and hands that play everybody else.
+// world is one with this controller.
 type world struct {
-	failer
-	st      *store.Store
-	loop    *reconcile.Loop
-	now     time.Time
-	commits int                    // by the controller
-	check   func(store.Txn) string // judges each of the controller's transactions before it is tried
+	*reconciletest.World
 }
 
-// writer lets the world see what the controller writes.
-type writer struct {
-	*store.Store
-	w *world
-}
-
-func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
-	verdict := ""
-	if c.w.check != nil {
-		verdict = c.w.check(t)
-	}
-	rev, err := c.Store.Commit(ctx, t)
-	if err == nil {
-		c.w.commits++
-		if verdict != "" {
-			c.w.Errorf("%s; pods before: %s", verdict, c.w.picture())
-		}
-	}
-	return rev, err
-}
-
-func newWorld(tb testing.TB, f failer, nodes ...string) *world {
+func newWorld(tb testing.TB, f reconciletest.T, nodes ...string) *world {
 	return newWorldOn(f, storetest.Open(tb), nodes...)
 }
 
-func newWorldOn(f failer, st *store.Store, nodes ...string) *world {
-	w := &world{failer: f, st: st, now: noon}
-	random := uint64(0)
-	w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now },
-		Random: func() uint64 { random++; return random * 0x9e3779b97f4a7c15 }})
-	w.st.OnEvents(w.loop.Handle)
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+func newWorldOn(f reconciletest.T, st *store.Store, nodes ...string) *world {
+	w := &world{World: reconciletest.New(f, st)}
+	w.Picture = w.picture
+	w.Run(New(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock, Random: w.Random}))
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	for _, n := range nodes {
-		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"name": n}}})
+		w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"name": n}}})
 	}
 	return w
 }
 
-func (w *world) sync() {
-	for {
-		more, err := w.st.Step(context.Background())
-		if err != nil {
-			w.Fatalf("step the store: %v", err)
-		}
-		if !more {
-			return
-		}
-	}
-}
-
-// settle steps store and loop until nothing is left to do now.
-func (w *world) settle() {
-	w.Helper()
-	for range 1000 {
-		w.sync()
-		if !w.loop.Step(context.Background()) {
-			return
-		}
-	}
-	w.Fatalf("the controller does not come to rest")
-}
-
-func (w *world) commit(ops ...store.Op) {
-	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: ops}); err != nil {
-		w.Fatalf("commit: %v", err)
-	}
-	w.sync()
-}
-
-func (w *world) create(obj api.Object) {
-	w.Helper()
-	store.Stamp(obj, w.now)
-	w.commit(store.Op{Verb: store.Create, Object: obj})
-}
-
-func (w *world) update(obj api.Object) {
-	w.Helper()
-	w.commit(store.Op{Verb: store.Update, Object: obj})
-}
-
 func (w *world) set() *appsv1.DaemonSet {
 	w.Helper()
-	s, ok := w.st.Get(store.Key{GroupResource: api.DaemonSets(), Namespace: "shop", Name: "logs"}).(*appsv1.DaemonSet)
+	s, ok := w.Store.Get(store.Key{GroupResource: api.DaemonSets(), Namespace: "shop", Name: "logs"}).(*appsv1.DaemonSet)
 	if !ok {
 		w.Fatalf("there is no daemon set")
 	}
@@ -136,16 +54,16 @@ func (w *world) change(changes ...func(*appsv1.DaemonSet)) {
 		f(s)
 	}
 	s.Generation++
-	w.update(s)
-	w.settle()
+	w.Update(s)
+	w.Settle()
 }
 
 func (w *world) node(name string, change func(*corev1.Node)) {
 	w.Helper()
-	n := w.st.Get(store.Key{GroupResource: api.Nodes(), Name: name}).DeepCopyObject().(*corev1.Node)
+	n := w.Store.Get(store.Key{GroupResource: api.Nodes(), Name: name}).DeepCopyObject().(*corev1.Node)
 	change(n)
-	w.update(n)
-	w.settle()
+	w.Update(n)
+	w.Settle()
 }
 
 func taint(key string, effect corev1.TaintEffect) func(*corev1.Node) {
@@ -157,7 +75,7 @@ func untaint(n *corev1.Node) { n.Spec.Taints = nil }
 // pods are sorted by node and age.
 func (w *world) pods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, obj := range w.st.List(api.Pods(), "shop") {
+	for _, obj := range w.Store.List(api.Pods(), "shop") {
 		out = append(out, obj.(*corev1.Pod))
 	}
 	slices.SortStableFunc(out, func(a, b *corev1.Pod) int {
@@ -175,23 +93,12 @@ func (w *world) on(node string) []*corev1.Pod {
 	return slices.DeleteFunc(w.pods(), func(p *corev1.Pod) bool { return nodeOf(p) != node })
 }
 
-func (w *world) events(reason string) []string {
-	var out []string
-	for _, obj := range w.st.List(api.Events(), "shop") {
-		if e := obj.(*corev1.Event); e.Reason == reason {
-			out = append(out, e.Message)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // running is a pod that its node runs, ready or not.
 func (w *world) running(p *corev1.Pod, ready bool) *corev1.Pod {
 	p = p.DeepCopy()
 	p.Spec.NodeName = nodeOf(p)
 	p.Status.Phase = corev1.PodRunning
-	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.now)}
+	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now)}
 	if ready {
 		c.Status = corev1.ConditionTrue
 	}
@@ -207,12 +114,12 @@ func (w *world) ready(nodes ...string) {
 		for _, p := range w.on(n) {
 			switch {
 			case p.DeletionTimestamp != nil:
-				w.commit(store.Op{Verb: store.Delete, Object: p})
+				w.Commit(store.Op{Verb: store.Delete, Object: p})
 			case !podset.Ready(p) && !podset.Terminal(p):
-				w.update(w.running(p, true))
+				w.Update(w.running(p, true))
 			}
 		}
-		w.settle()
+		w.Settle()
 	}
 }
 
@@ -221,20 +128,20 @@ func (w *world) ready(nodes ...string) {
 func (w *world) work() {
 	w.Helper()
 	for range 200 {
-		w.settle()
-		before := w.st.Revision()
+		w.Settle()
+		before := w.Store.Revision()
 		for _, p := range w.pods() {
 			switch {
 			case p.DeletionTimestamp != nil:
-				w.commit(store.Op{Verb: store.Delete, Object: p})
+				w.Commit(store.Op{Verb: store.Delete, Object: p})
 			case podset.Terminal(p):
 			case !podset.Ready(p) && !strings.HasPrefix(image(p), "bad"):
-				w.update(w.running(p, true))
+				w.Update(w.running(p, true))
 			case p.Status.Phase == corev1.PodPending:
-				w.update(w.running(p, false))
+				w.Update(w.running(p, false))
 			}
 		}
-		if w.settle(); w.st.Revision() == before {
+		if w.Settle(); w.Store.Revision() == before {
 			return
 		}
 	}
@@ -318,7 +225,7 @@ func nodeSelector(labels map[string]string) func(*appsv1.DaemonSet) {
 func rolledOut(t *testing.T, nodes []string, changes ...func(*appsv1.DaemonSet)) *world {
 	t.Helper()
 	w := newWorld(t, t, nodes...)
-	w.create(logs(changes...))
+	w.Create(logs(changes...))
 	w.work()
 	return w
 }

@@ -19,11 +19,11 @@ func fleet(b *testing.B, n int) *world {
 		d.Name = fmt.Sprintf("web-%d", i)
 		d.Spec.Selector.MatchLabels = map[string]string{"app": d.Name}
 		d.Spec.Template.Labels = map[string]string{"app": d.Name}
-		w.create(d)
+		w.Create(d)
 	}
 	for i := 0; i < 10*n; i++ {
-		w.sync()
-		if !w.loop.Step(context.Background()) {
+		w.Sync()
+		if !w.Loop.Step(context.Background()) {
 			break
 		}
 	}
@@ -31,8 +31,8 @@ func fleet(b *testing.B, n int) *world {
 		w.run(p, true)
 	}
 	for i := 0; i < 10*n; i++ {
-		w.sync()
-		if !w.loop.Step(context.Background()) {
+		w.Sync()
+		if !w.Loop.Step(context.Background()) {
 			break
 		}
 	}
@@ -42,17 +42,17 @@ func fleet(b *testing.B, n int) *world {
 // BenchmarkResync is a look at each of 1,000 deployments that need nothing.
 func BenchmarkResync1000(b *testing.B) {
 	w := fleet(b, 1000)
-	before := w.commits
+	before := w.Commits
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, obj := range w.st.List(api.Deployments(), "") {
-			w.loop.Wake(store.KeyOf(obj))
+		for _, obj := range w.Store.List(api.Deployments(), "") {
+			w.Loop.Wake(store.KeyOf(obj))
 		}
-		for w.loop.Step(context.Background()) {
+		for w.Loop.Step(context.Background()) {
 		}
 	}
-	if w.commits != before {
-		b.Fatalf("%d transactions without a reason", w.commits-before)
+	if w.Commits != before {
+		b.Fatalf("%d transactions without a reason", w.Commits-before)
 	}
 }
 
@@ -60,7 +60,7 @@ func BenchmarkResync1000(b *testing.B) {
 // changed template until the last old pod is marked.
 func BenchmarkRolloutAmong1000(b *testing.B) {
 	w := fleet(b, 1000)
-	w.create(web(10, "25%", "25%"))
+	w.Create(web(10, "25%", "25%"))
 	n := 0
 	for b.Loop() {
 		n++
@@ -72,10 +72,10 @@ func BenchmarkRolloutAmong1000(b *testing.B) {
 // rollOut plays the nodes for the deployment web.
 func (w *world) rollOut() {
 	for range 100 {
-		w.settle()
+		w.Settle()
 		d, busy := w.deployment(), false
-		for _, rs := range w.st.Owned(d.UID) {
-			for _, obj := range w.st.Owned(rs.GetUID()) {
+		for _, rs := range w.Store.Owned(d.UID) {
+			for _, obj := range w.Store.Owned(rs.GetUID()) {
 				p := obj.(*corev1.Pod)
 				switch {
 				case p.DeletionTimestamp != nil:

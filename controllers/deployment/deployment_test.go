@@ -18,11 +18,11 @@ import (
 
 func TestADeploymentBecomesPodsInOneTransaction(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(3, "25%", "25%"))
-	w.loop.Step(context.Background())
-	w.sync()
-	if w.commits != 1 {
-		t.Fatalf("%d transactions, want 1", w.commits)
+	w.Create(web(3, "25%", "25%"))
+	w.Loop.Step(context.Background())
+	w.Sync()
+	if w.Commits != 1 {
+		t.Fatalf("%d transactions, want 1", w.Commits)
 	}
 	w.see("1:3/3/0")
 	w.progressing(reasonCreated)
@@ -52,32 +52,32 @@ func TestADeploymentBecomesPodsInOneTransaction(t *testing.T) {
 	w.see("1:3/3/3")
 	w.progressing(reasonComplete)
 	want := []string{"Scaled up replica set " + rs.Name + " from 0 to 3"}
-	if got := w.events(); !slices.Equal(got, want) {
+	if got := w.Events("shop", "ScalingReplicaSet"); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 }
 
 func TestIdleWritesNothing(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(3, "25%", "25%"))
+	w.Create(web(3, "25%", "25%"))
 	w.work()
-	before := w.commits
+	before := w.Commits
 	for range 20 {
-		w.now = w.now.Add(time.Minute)
-		w.loop.Wake(store.KeyOf(w.deployment()))
-		w.settle()
+		w.Now = w.Now.Add(time.Minute)
+		w.Loop.Wake(store.KeyOf(w.deployment()))
+		w.Settle()
 	}
-	if w.commits != before {
-		t.Fatalf("%d transactions without a reason", w.commits-before)
+	if w.Commits != before {
+		t.Fatalf("%d transactions without a reason", w.Commits-before)
 	}
 }
 
 func TestRollingUpdateStepByStep(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(10, "25%", "25%"))
+	w.Create(web(10, "25%", "25%"))
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.see("1:8/8/8 2:5/5/0")
 	w.progressing(reasonCreated)
 	n := 0
@@ -87,7 +87,7 @@ func TestRollingUpdateStepByStep(t *testing.T) {
 			n++
 		}
 	}
-	w.settle()
+	w.Settle()
 	w.see("1:6/6/6 2:7/7/2")
 	w.progressing(reasonUpdated)
 	w.work()
@@ -100,7 +100,7 @@ func TestRollingUpdateStepByStep(t *testing.T) {
 
 func TestRevertRollsBackToTheOldSet(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2, "1", "0"))
+	w.Create(web(2, "1", "0"))
 	w.work()
 	first := w.sets()[0].Name
 	w.change(image("hello:2"))
@@ -115,13 +115,13 @@ func TestRevertRollsBackToTheOldSet(t *testing.T) {
 
 func TestRolloverWhileRolling(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(4, "1", "1"))
+	w.Create(web(4, "1", "1"))
 	w.work()
 	w.change(image("hello:bad"))
-	w.settle()
+	w.Settle()
 	w.see("1:3/3/3 2:2/2/0")
 	w.change(image("hello:3"))
-	w.settle()
+	w.Settle()
 	w.see("1:3/3/3 2:0/0/0 3:2/2/0")
 	w.work()
 	w.see("1:0/0/0 2:0/0/0 3:4/4/4")
@@ -129,13 +129,13 @@ func TestRolloverWhileRolling(t *testing.T) {
 
 func TestAVersionThatNeverGetsReadyStopsTheRollout(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(4, "25%", "25%"))
+	w.Create(web(4, "25%", "25%"))
 	w.work()
 	w.change(image("hello:bad"))
-	w.settle()
+	w.Settle()
 	w.see("1:3/3/3 2:2/2/0")
-	w.now = w.loop.Next()
-	w.settle()
+	w.Now = w.Loop.Next()
+	w.Settle()
 	w.see("1:3/3/3 2:2/2/0")
 	w.progressing(reasonTimedOut)
 	if c := condition(w.deployment().Status.Conditions, appsv1.DeploymentAvailable); c.Status != corev1.ConditionTrue {
@@ -151,10 +151,10 @@ func TestRecreateWaitsForTheOldPodsToBeGone(t *testing.T) {
 	w := newWorld(t, t)
 	d := web(2, "1", "0")
 	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
-	w.create(d)
+	w.Create(d)
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.see("1:0/0/0")
 	for _, p := range w.pods() {
 		if p.DeletionTimestamp == nil {
@@ -162,19 +162,19 @@ func TestRecreateWaitsForTheOldPodsToBeGone(t *testing.T) {
 		}
 	}
 	w.end(w.pods()[0])
-	w.settle()
+	w.Settle()
 	w.see("1:0/0/0")
 	w.end(w.pods()[0])
-	w.settle()
+	w.Settle()
 	w.see("1:0/0/0 2:2/2/0")
 }
 
 func TestPausedHoldsTheRolloutAndStillScales(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(4, "1", "1"))
+	w.Create(web(4, "1", "1"))
 	w.work()
 	w.change(func(d *appsv1.Deployment) { image("hello:2")(d); d.Spec.Paused = true })
-	w.settle()
+	w.Settle()
 	w.see("1:4/4/4")
 	w.progressing(reasonPaused)
 	w.change(replicas(6))
@@ -187,15 +187,15 @@ func TestPausedHoldsTheRolloutAndStillScales(t *testing.T) {
 
 func TestScalingDuringARolloutIsProportional(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(10, "3", "2"))
+	w.Create(web(10, "3", "2"))
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.see("1:8/8/8 2:5/5/0")
 	w.change(replicas(15))
-	w.sync()
-	w.loop.Step(context.Background())
-	w.sync()
+	w.Sync()
+	w.Loop.Step(context.Background())
+	w.Sync()
 	w.see("1:11/11/8 2:7/7/0")
 	w.work()
 	w.see("1:0/0/0 2:15/15/15")
@@ -203,8 +203,8 @@ func TestScalingDuringARolloutIsProportional(t *testing.T) {
 
 func TestScaleDownTakesTheLeastMissed(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(3, "1", "1"))
-	w.settle()
+	w.Create(web(3, "1", "1"))
+	w.Settle()
 	keep := w.pods()[1]
 	w.run(keep, true)
 	w.change(replicas(1))
@@ -217,19 +217,19 @@ func TestScaleDownTakesTheLeastMissed(t *testing.T) {
 
 func TestAPodThatFailsIsReplaced(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2, "1", "1"))
+	w.Create(web(2, "1", "1"))
 	w.work()
 	w.end(w.pods()[0])
-	w.settle()
+	w.Settle()
 	w.see("1:2/2/1")
-	w.commit(podset.Remove(w.pods()[1], w.now)...)
+	w.Commit(podset.Remove(w.pods()[1], w.Now)...)
 	w.work()
 	w.see("1:2/2/2")
 }
 
 func TestHistoryIsCleanedUp(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(1, "1", "0"))
+	w.Create(web(1, "1", "0"))
 	w.work()
 	for _, name := range []string{"hello:2", "hello:3", "hello:4", "hello:5"} {
 		w.change(image(name))
@@ -242,39 +242,39 @@ func TestMinReadySecondsDelaysAvailability(t *testing.T) {
 	w := newWorld(t, t)
 	d := web(2, "1", "0")
 	d.Spec.MinReadySeconds = 30
-	w.create(d)
-	w.settle()
+	w.Create(d)
+	w.Settle()
 	for _, p := range w.pods() {
 		w.run(p, true)
 	}
-	w.settle()
+	w.Settle()
 	w.see("1:2/2/0")
-	if got := w.loop.Next().Sub(w.now); got != 30*time.Second {
+	if got := w.Loop.Next().Sub(w.Now); got != 30*time.Second {
 		t.Fatalf("looks again in %v, want 30s", got)
 	}
-	w.now = w.loop.Next()
-	w.settle()
+	w.Now = w.Loop.Next()
+	w.Settle()
 	w.progressing(reasonComplete)
 }
 
 func TestSetsAndPodsAreAdoptedAndReleased(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2, "1", "0"))
+	w.Create(web(2, "1", "0"))
 	w.work()
 	rs := w.sets()[0].DeepCopy()
 	rs.OwnerReferences = nil
-	w.update(rs)
+	w.Update(rs)
 	pod := w.pods()[0].DeepCopy()
 	pod.OwnerReferences = nil
-	w.update(pod)
-	w.settle()
+	w.Update(pod)
+	w.Settle()
 	if !metav1.IsControlledBy(w.sets()[0], w.deployment()) || !metav1.IsControlledBy(w.pods()[0], rs) {
 		t.Fatal("orphans were not adopted")
 	}
 	w.see("1:2/2/2")
 	pod = w.pods()[0].DeepCopy()
 	pod.Labels = map[string]string{"app": "debug"}
-	w.update(pod)
+	w.Update(pod)
 	w.work()
 	w.see("1:2/2/2")
 	if len(w.pods()) != 3 {
@@ -299,8 +299,8 @@ func TestATakenNameIsACollision(t *testing.T) {
 	d := web(1, "1", "0")
 	foreign := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-" + templateHash(&d.Spec.Template, nil)},
 		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"x": "y"}}}}
-	w.create(foreign)
-	w.create(d)
+	w.Create(foreign)
+	w.Create(d)
 	w.work()
 	got := w.deployment()
 	if got.Status.CollisionCount == nil || *got.Status.CollisionCount != 1 || got.Status.AvailableReplicas != 1 {
@@ -310,22 +310,22 @@ func TestATakenNameIsACollision(t *testing.T) {
 
 func TestNothingIsCreatedInANamespaceThatGoes(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2, "1", "0"))
+	w.Create(web(2, "1", "0"))
 	w.work()
-	ns := w.st.Get(store.Key{GroupResource: api.Namespaces(), Name: "shop"}).(*corev1.Namespace).DeepCopy()
+	ns := w.Store.Get(store.Key{GroupResource: api.Namespaces(), Name: "shop"}).(*corev1.Namespace).DeepCopy()
 	ns.Status.Phase = corev1.NamespaceTerminating
-	w.update(ns)
+	w.Update(ns)
 	w.change(image("hello:2"))
 	w.end(w.pods()[0])
-	w.settle()
+	w.Settle()
 	w.see("1:2/1/1")
 }
 
 func TestALargeDeploymentRollsInBoundedTransactions(t *testing.T) {
 	for _, n := range []int32{150, 400} { // below and above what witnesses can hold
 		w := newWorld(t, t)
-		w.check = w.checkR6
-		w.create(web(n, "25%", "25%"))
+		w.Judge = w.checkR6
+		w.Create(web(n, "25%", "25%"))
 		w.work()
 		w.see(fmt.Sprintf("1:%[1]d/%[1]d/%[1]d", n))
 		w.change(image("hello:2"))
@@ -339,8 +339,8 @@ func TestASetThatDoesNotSayItsSizeIsAdopted(t *testing.T) {
 	d := web(2, "1", "0")
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "old", Labels: map[string]string{"app": "web"}},
 		Spec: appsv1.ReplicaSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
-	w.create(rs)
-	w.create(d)
+	w.Create(rs)
+	w.Create(d)
 	w.work()
 	w.see("1:2/2/2")
 	if got := w.sets()[0].Name; got != "old" {
@@ -352,23 +352,23 @@ func TestRefusedPodsAreToldAndRetried(t *testing.T) {
 	w := newWorld(t, t)
 	d := web(2, "1", "0")
 	d.Namespace = "nowhere"
-	w.create(d)
-	w.settle()
-	got := w.st.Get(store.KeyOf(d)).(*appsv1.Deployment)
+	w.Create(d)
+	w.Settle()
+	got := w.Store.Get(store.KeyOf(d)).(*appsv1.Deployment)
 	c := condition(got.Status.Conditions, appsv1.DeploymentReplicaFailure)
 	if c == nil || c.Reason != "FailedCreate" || !strings.Contains(c.Message, "nowhere") {
 		t.Fatalf("condition ReplicaFailure is %+v", c)
 	}
-	before := w.commits
-	w.now = w.loop.Next()
-	w.settle()
-	if w.commits != before {
-		t.Errorf("%d transactions to say the same again", w.commits-before)
+	before := w.Commits
+	w.Now = w.Loop.Next()
+	w.Settle()
+	if w.Commits != before {
+		t.Errorf("%d transactions to say the same again", w.Commits-before)
 	}
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
-	w.now = w.loop.Next()
-	w.settle()
-	got = w.st.Get(store.KeyOf(d)).(*appsv1.Deployment)
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
+	w.Now = w.Loop.Next()
+	w.Settle()
+	got = w.Store.Get(store.KeyOf(d)).(*appsv1.Deployment)
 	if c := condition(got.Status.Conditions, appsv1.DeploymentReplicaFailure); c != nil || got.Status.Replicas != 2 {
 		t.Errorf("condition %+v, replicas %d", c, got.Status.Replicas)
 	}

@@ -12,10 +12,10 @@ import (
 // it is rounded down, and cannot be 0 when maxSurge is.
 func TestWithoutSurgeOnePodMayAlwaysBeMissing(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2, "0", "25%"))
+	w.Create(web(2, "0", "25%"))
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.see("1:1/1/1 2:1/1/0")
 	w.work()
 	w.see("1:0/0/0 2:2/2/2")
@@ -24,10 +24,10 @@ func TestWithoutSurgeOnePodMayAlwaysBeMissing(t *testing.T) {
 // #max-surge: it is rounded up.
 func TestAPartOfAPodIsAWholeSurge(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(3, "1%", "0"))
+	w.Create(web(3, "1%", "0"))
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.see("1:3/3/3 2:1/1/0")
 }
 
@@ -35,24 +35,24 @@ func TestAPartOfAPodIsAWholeSurge(t *testing.T) {
 // progress while it is paused", and resuming it gives the whole time again.
 func TestAPausedRolloutDoesNotRunOutOfTime(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2, "1", "0"))
+	w.Create(web(2, "1", "0"))
 	w.work()
 	w.change(image("hello:bad"))
-	w.settle()
+	w.Settle()
 	w.change(func(d *appsv1.Deployment) { d.Spec.Paused = true })
-	w.settle()
-	w.now = w.now.Add(2 * time.Hour)
-	w.loop.Wake(store.KeyOf(w.deployment()))
-	w.settle()
+	w.Settle()
+	w.Now = w.Now.Add(2 * time.Hour)
+	w.Loop.Wake(store.KeyOf(w.deployment()))
+	w.Settle()
 	w.progressing(reasonPaused)
 	w.change(func(d *appsv1.Deployment) { d.Spec.Paused = false })
-	w.settle()
-	resumed := w.now
+	w.Settle()
+	resumed := w.Now
 	w.progressing(reasonResumed)
-	w.now = w.loop.Next()
-	w.settle()
+	w.Now = w.Loop.Next()
+	w.Settle()
 	w.progressing(reasonTimedOut)
-	if took := w.now.Sub(resumed); took < 10*time.Minute || took > 11*time.Minute {
+	if took := w.Now.Sub(resumed); took < 10*time.Minute || took > 11*time.Minute {
 		t.Errorf("timed out %s after it was resumed, the deadline is 10m", took)
 	}
 }
@@ -62,10 +62,10 @@ func TestNoHistoryIsKeptWhenNoneIsWanted(t *testing.T) {
 	w := newWorld(t, t)
 	d := web(1, "1", "0")
 	d.Spec.RevisionHistoryLimit = new(int32)
-	w.create(d)
+	w.Create(d)
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.see("1:1/1/1 2:1/1/0")
 	w.work()
 	w.see("2:1/1/1")
@@ -75,7 +75,7 @@ func TestNoHistoryIsKeptWhenNoneIsWanted(t *testing.T) {
 // starts no rollout.
 func TestObservedGenerationFollows(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(1, "1", "0"))
+	w.Create(web(1, "1", "0"))
 	w.work()
 	for n, change := range []func(*appsv1.Deployment){
 		replicas(2),
@@ -84,7 +84,7 @@ func TestObservedGenerationFollows(t *testing.T) {
 		func(d *appsv1.Deployment) { n := int32(900); d.Spec.ProgressDeadlineSeconds = &n },
 	} {
 		w.change(change)
-		w.settle()
+		w.Settle()
 		if d := w.deployment(); d.Status.ObservedGeneration != int64(n+2) || d.Generation != int64(n+2) {
 			t.Errorf("change %d: generation %d, observed %d", n, d.Generation, d.Status.ObservedGeneration)
 		}
@@ -96,10 +96,10 @@ func TestObservedGenerationFollows(t *testing.T) {
 // back in its newest version only.
 func TestScaledToZeroWhileRolling(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(4, "1", "1"))
+	w.Create(web(4, "1", "1"))
 	w.work()
 	w.change(image("hello:2"))
-	w.settle()
+	w.Settle()
 	w.change(replicas(0))
 	w.work()
 	w.see("1:0/0/0 2:0/0/0")

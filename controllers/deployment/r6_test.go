@@ -22,11 +22,11 @@ import (
 // only if the transaction then happens.
 func (w *world) checkR6(t store.Txn) (verdict string) {
 	ctx := context.Background()
-	page, err := w.st.ListAt(ctx, api.Pods(), "shop", 0, 0, "")
+	page, err := w.Store.ListAt(ctx, api.Pods(), "shop", 0, 0, "")
 	if err != nil {
 		w.Fatalf("list pods: %v", err)
 	}
-	live, _, err := w.st.GetAt(ctx, store.Key{GroupResource: api.Deployments(), Namespace: "shop", Name: "web"}, 0)
+	live, _, err := w.Store.GetAt(ctx, store.Key{GroupResource: api.Deployments(), Namespace: "shop", Name: "web"}, 0)
 	if err != nil {
 		w.Fatalf("get the deployment: %v", err)
 	}
@@ -36,7 +36,7 @@ func (w *world) checkR6(t store.Txn) (verdict string) {
 		p := obj.(*corev1.Pod)
 		if podset.Active(p) {
 			active[p.Name] = true
-			if ok, _ := podset.Available(p, live.(*appsv1.Deployment).Spec.MinReadySeconds, w.now); ok {
+			if ok, _ := podset.Available(p, live.(*appsv1.Deployment).Spec.MinReadySeconds, w.Now); ok {
 				available[p.Name] = true
 			}
 		}
@@ -102,9 +102,9 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 		surge, unavailable := draw(rt)
 		d := web(int32(rapid.IntRange(0, 9).Draw(rt, "replicas")), surge, unavailable)
 		d.Spec.MinReadySeconds = rapid.SampledFrom([]int32{0, 0, 10}).Draw(rt, "minReadySeconds")
-		w.create(d)
-		w.check = w.checkR6
-		step := func(*rapid.T) { w.loop.Step(context.Background()) }
+		w.Create(d)
+		w.Judge = w.checkR6
+		step := func(*rapid.T) { w.Loop.Step(context.Background()) }
 		pod := func(t *rapid.T) *corev1.Pod {
 			pods := w.livePods()
 			if len(pods) == 0 {
@@ -121,7 +121,7 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 		}
 		onDeployment := func(do func(t *rapid.T, d *appsv1.Deployment)) func(*rapid.T) {
 			return func(t *rapid.T) {
-				obj, _, err := w.st.GetAt(context.Background(), store.KeyOf(d), 0)
+				obj, _, err := w.Store.GetAt(context.Background(), store.KeyOf(d), 0)
 				if err != nil {
 					t.Fatalf("get: %v", err)
 				}
@@ -135,11 +135,11 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 			"controller":       step,
 			"controller again": step,
 			"cache": func(t *rapid.T) {
-				if _, err := w.st.Step(context.Background()); err != nil {
+				if _, err := w.Store.Step(context.Background()); err != nil {
 					t.Fatalf("step: %v", err)
 				}
 			},
-			"cache all": func(*rapid.T) { w.sync() },
+			"cache all": func(*rapid.T) { w.Sync() },
 			"ready":     onPod(func(p *corev1.Pod) { w.status(p, true) }),
 			"ready too": onPod(func(p *corev1.Pod) { w.status(p, true) }),
 			"unready":   onPod(func(p *corev1.Pod) { w.status(p, false) }),
@@ -148,7 +148,7 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 				w.blind(p)
 			}),
 			"is deleted": onPod(func(p *corev1.Pod) {
-				for _, op := range podset.Remove(p, w.now) {
+				for _, op := range podset.Remove(p, w.Now) {
 					w.try(op)
 				}
 			}),
@@ -167,7 +167,7 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 			}),
 			// The cache is up to date but for one pod, and the controller decides.
 			"surprise": func(t *rapid.T) {
-				w.sync()
+				w.Sync()
 				if p := pod(t); p != nil {
 					w.status(p, false)
 				}
@@ -179,13 +179,13 @@ func TestR6_NoStepGoesBeyondTheLimits(t *testing.T) {
 				}
 			},
 			"time": func(t *rapid.T) {
-				w.now = w.now.Add(5 * time.Second)
+				w.Now = w.Now.Add(5 * time.Second)
 			},
 		})
 		// Now let the nodes work, and it comes to an end.
-		w.sync()
+		w.Sync()
 		for range 30 {
-			w.now = w.now.Add(11 * time.Second)
+			w.Now = w.Now.Add(11 * time.Second)
 			w.work()
 		}
 		live := w.deployment()

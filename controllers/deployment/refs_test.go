@@ -1,9 +1,10 @@
 package deployment
 
 import (
-	"headway.dev/headway/internal/podset"
 	"slices"
 	"testing"
+
+	"headway.dev/headway/internal/podset"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
@@ -21,23 +22,23 @@ func declaredMap(hash string) *corev1.ConfigMap {
 // configured is a rolled-out deployment that reads the ConfigMap settings.
 func configured(t *testing.T) *world {
 	w := newWorld(t, t)
-	w.create(declaredMap("hash-of-the-first-manifest"))
+	w.Create(declaredMap("hash-of-the-first-manifest"))
 	d := web(2, "1", "0")
 	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
-	w.create(d)
+	w.Create(d)
 	w.work()
 	w.see("1:2/2/2")
 	return w
 }
 
 func (w *world) settings() *corev1.ConfigMap {
-	return w.st.Get(store.Key{GroupResource: api.ConfigMaps(), Namespace: "shop", Name: "settings"}).(*corev1.ConfigMap).DeepCopy()
+	return w.Store.Get(store.Key{GroupResource: api.ConfigMaps(), Namespace: "shop", Name: "settings"}).(*corev1.ConfigMap).DeepCopy()
 }
 
 func (w *world) commitSettings(hash string) {
 	cm := w.settings()
 	api.SetProvenance(cm, api.Provenance{Source: "main", Commit: "c2", Path: "a.yaml", Line: 1, Hash: hash})
-	w.update(cm)
+	w.Update(cm)
 }
 
 func TestACommitThatChangesAConfigMapRolls(t *testing.T) {
@@ -56,14 +57,14 @@ func TestACommitThatChangesAConfigMapRolls(t *testing.T) {
 
 func TestAHandEditOfAConfigMapRollsNothing(t *testing.T) {
 	w := configured(t)
-	before := w.commits
+	before := w.Commits
 	cm := w.settings()
 	cm.Data["color"] = "blue"
-	w.update(cm)
+	w.Update(cm)
 	w.work()
 	w.see("1:2/2/2")
-	if w.commits != before {
-		t.Errorf("%d transactions", w.commits-before)
+	if w.Commits != before {
+		t.Errorf("%d transactions", w.Commits-before)
 	}
 }
 
@@ -77,7 +78,7 @@ func TestAMissingOrOlderRecordIsFilledInAndRollsNothing(t *testing.T) {
 			}
 			rs := w.sets()[0].DeepCopy()
 			rs.Annotations[podset.AnnotationRefs] = record
-			w.update(rs)
+			w.Update(rs)
 			w.work()
 			w.see("1:2/2/2")
 			if got := w.sets()[0].Annotations[podset.AnnotationRefs]; got != want {
@@ -97,7 +98,7 @@ func TestAConfigMapThatComesLateRollsNothing(t *testing.T) {
 	w.see("1:0/0/0 2:2/2/2")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "keys"}}
 	api.SetProvenance(secret, api.Provenance{Source: "main", Hash: "s1"})
-	w.create(secret)
+	w.Create(secret)
 	w.work()
 	w.see("1:0/0/0 2:2/2/2")
 	if got := w.sets()[1].Annotations[podset.AnnotationRefs]; got != "v1:configmap/settings=hash-of-the-firs,secret/keys=s1" {

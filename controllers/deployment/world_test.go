@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
-	"headway.dev/headway/reconcile"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,102 +18,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// failer is a *testing.T or a *rapid.T.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
-// world is a store, the controller over it, and hands that play everybody else.
+// world is one with this controller.
 type world struct {
-	failer
-	st      *store.Store
-	loop    *reconcile.Loop
-	now     time.Time
-	commits int                    // by the controller
-	check   func(store.Txn) string // judges each of the controller's transactions before it is tried
+	*reconciletest.World
 }
 
-// writer lets the world see what the controller writes.
-type writer struct {
-	*store.Store
-	w *world
-}
+func newWorld(tb testing.TB, f reconciletest.T) *world { return newWorldOn(f, storetest.Open(tb)) }
 
-func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
-	verdict := ""
-	if c.w.check != nil {
-		verdict = c.w.check(t)
-	}
-	rev, err := c.Store.Commit(ctx, t)
-	if err == nil {
-		c.w.commits++
-		if verdict != "" {
-			c.w.Errorf("R6: %s; sets before: %s", verdict, c.w.picture())
-		}
-	}
-	return rev, err
-}
-
-func newWorld(tb testing.TB, f failer) *world {
-	w := &world{failer: f, st: storetest.Open(tb), now: noon}
-	random := uint64(0)
-	w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now },
-		Random: func() uint64 { random++; return random * 0x9e3779b97f4a7c15 }})
-	w.st.OnEvents(w.loop.Handle)
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+func newWorldOn(f reconciletest.T, st *store.Store) *world {
+	w := &world{reconciletest.New(f, st)}
+	w.Picture = w.picture
+	w.Run(New(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock, Random: w.Random}))
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	return w
-}
-
-func (w *world) sync() {
-	for {
-		more, err := w.st.Step(context.Background())
-		if err != nil {
-			w.Fatalf("step the store: %v", err)
-		}
-		if !more {
-			return
-		}
-	}
-}
-
-// settle steps store and loop until nothing is left to do now.
-func (w *world) settle() {
-	w.Helper()
-	for range 1000 {
-		w.sync()
-		if !w.loop.Step(context.Background()) {
-			return
-		}
-	}
-	w.Fatalf("the controller does not come to rest")
-}
-
-func (w *world) commit(ops ...store.Op) {
-	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: ops}); err != nil {
-		w.Fatalf("commit: %v", err)
-	}
-	w.sync()
-}
-
-func (w *world) create(obj api.Object) {
-	w.Helper()
-	store.Stamp(obj, w.now)
-	w.commit(store.Op{Verb: store.Create, Object: obj})
-}
-
-func (w *world) update(obj api.Object) {
-	w.Helper()
-	w.commit(store.Op{Verb: store.Update, Object: obj})
 }
 
 func (w *world) deployment() *appsv1.Deployment {
 	w.Helper()
-	d, ok := w.st.Get(store.Key{GroupResource: api.Deployments(), Namespace: "shop", Name: "web"}).(*appsv1.Deployment)
+	d, ok := w.Store.Get(store.Key{GroupResource: api.Deployments(), Namespace: "shop", Name: "web"}).(*appsv1.Deployment)
 	if !ok {
 		w.Fatalf("there is no deployment")
 	}
@@ -127,12 +48,12 @@ func (w *world) change(f func(*appsv1.Deployment)) {
 	d := w.deployment()
 	f(d)
 	d.Generation++
-	w.update(d)
+	w.Update(d)
 }
 
 func (w *world) sets() []*appsv1.ReplicaSet {
 	var out []*appsv1.ReplicaSet
-	for _, obj := range w.st.List(api.ReplicaSets(), "shop") {
+	for _, obj := range w.Store.List(api.ReplicaSets(), "shop") {
 		out = append(out, obj.(*appsv1.ReplicaSet))
 	}
 	slices.SortStableFunc(out, func(a, b *appsv1.ReplicaSet) int { return int(revisionOf(a) - revisionOf(b)) })
@@ -141,21 +62,9 @@ func (w *world) sets() []*appsv1.ReplicaSet {
 
 func (w *world) pods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, obj := range w.st.List(api.Pods(), "shop") {
+	for _, obj := range w.Store.List(api.Pods(), "shop") {
 		out = append(out, obj.(*corev1.Pod))
 	}
-	return out
-}
-
-func (w *world) events() []string {
-	var out []string
-	for _, obj := range w.st.List(api.Events(), "shop") {
-		e := obj.(*corev1.Event)
-		if e.InvolvedObject.Kind == "Deployment" {
-			out = append(out, e.Message)
-		}
-	}
-	slices.Sort(out)
 	return out
 }
 
@@ -164,31 +73,31 @@ func (w *world) run(p *corev1.Pod, ready bool) {
 	p = p.DeepCopy()
 	p.Spec.NodeName = "n1"
 	p.Status.Phase = corev1.PodRunning
-	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.now)}
+	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now)}
 	if ready {
 		c.Status = corev1.ConditionTrue
 	}
 	p.Status.Conditions = []corev1.PodCondition{c}
-	w.update(p)
+	w.Update(p)
 }
 
 // end makes a pod end, or go if it is being deleted.
 func (w *world) end(p *corev1.Pod) {
 	if p.DeletionTimestamp != nil {
-		w.commit(store.Op{Verb: store.Delete, Object: p})
+		w.Commit(store.Op{Verb: store.Delete, Object: p})
 		return
 	}
 	p = p.DeepCopy()
 	p.Status.Phase = corev1.PodFailed
-	w.update(p)
+	w.Update(p)
 }
 
 // work plays the nodes until nothing changes: pods get ready and deleted ones go.
 func (w *world) work() {
 	w.Helper()
 	for range 200 {
-		w.settle()
-		before := w.st.Revision()
+		w.Settle()
+		before := w.Store.Revision()
 		for _, p := range w.pods() {
 			switch {
 			case p.DeletionTimestamp != nil:
@@ -197,7 +106,7 @@ func (w *world) work() {
 				w.run(p, true)
 			}
 		}
-		if w.settle(); w.st.Revision() == before {
+		if w.Settle(); w.Store.Revision() == before {
 			return
 		}
 	}
@@ -214,7 +123,7 @@ func (w *world) picture() string {
 				continue
 			}
 			active++
-			if ok, _ := podset.Available(p, rs.Spec.MinReadySeconds, w.now); ok {
+			if ok, _ := podset.Available(p, rs.Spec.MinReadySeconds, w.Now); ok {
 				available++
 			}
 		}
@@ -265,7 +174,7 @@ func replicas(n int32) func(*appsv1.Deployment) {
 
 // livePods are the pods as the backend has them, which the cache may not show yet.
 func (w *world) livePods() []*corev1.Pod {
-	page, err := w.st.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
+	page, err := w.Store.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
 	if err != nil {
 		w.Fatalf("list pods: %v", err)
 	}
@@ -279,7 +188,7 @@ func (w *world) livePods() []*corev1.Pod {
 // try commits without making the cache catch up.
 func (w *world) try(op store.Op) {
 	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
+	if _, err := w.Store.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
 		w.Fatalf("commit: %v", err)
 	}
 }
@@ -293,7 +202,7 @@ func (w *world) status(p *corev1.Pod, ready bool) {
 	}
 	p.Spec.NodeName = "n1"
 	p.Status.Phase = corev1.PodRunning
-	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.now)}
+	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now)}
 	if ready {
 		c.Status = corev1.ConditionTrue
 	}

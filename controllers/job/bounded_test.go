@@ -1,41 +1,22 @@
 package job
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
-	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
-	"headway.dev/headway/store/memory"
-	"headway.dev/headway/store/storetest"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// openBounded is a store that enforces quotas.
-func openBounded(t *testing.T) *store.Store {
-	t.Helper()
-	st := store.New(memory.New(), store.Options{Seal: storetest.SealKey(), Bounds: store.Bounds{Limit: admission.Limit, Charge: admission.Charge}})
-	if err := st.Load(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	return st
-}
-
-func quotaOf(name corev1.ResourceName, n string) *corev1.ResourceQuota {
-	hard := corev1.ResourceList{name: resource.MustParse(n)}
-	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}, Status: corev1.ResourceQuotaStatus{Hard: hard}}
-}
 
 // raise gives the quota another bound.
 func (w *world) raise(name corev1.ResourceName, n string) {
 	w.Helper()
-	q := w.st.Get(store.KeyOf(quotaOf(name, n))).(*corev1.ResourceQuota).DeepCopy()
+	q := w.st.Get(store.KeyOf(reconciletest.Quota("default", name, n))).(*corev1.ResourceQuota).DeepCopy()
 	q.Status.Hard = corev1.ResourceList{name: resource.MustParse(n)}
 	w.do(store.Update, q)
 }
@@ -66,8 +47,8 @@ func TestQuotaIsFilledAndTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			job.Name, job.Namespace, job.UID, job.ResourceVersion = "work", "default", "", ""
-			st := openBounded(t)
-			if _, err := st.Commit(t.Context(), store.Txn{Ops: []store.Op{{Verb: store.Create, Object: stamped(quotaOf(corev1.ResourcePods, "3"))}}}); err != nil {
+			st := reconciletest.OpenBounded(t)
+			if _, err := st.Commit(t.Context(), store.Txn{Ops: []store.Op{{Verb: store.Create, Object: stamped(reconciletest.Quota("default", corev1.ResourcePods, "3"))}}}); err != nil {
 				t.Fatal(err)
 			}
 			w := newWorldOn(t, t, st, job)

@@ -9,7 +9,7 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
-	"headway.dev/headway/reconcile"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,95 +18,47 @@ import (
 	"pgregory.net/rapid"
 )
 
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
+type world struct{ *reconciletest.World }
 
-type world struct {
-	failer
-	st      *store.Store
-	loop    *reconcile.Loop
-	now     time.Time
-	commits int
-	after   func(store.Txn) // sees each of the controller's transactions that happened
-}
+func newWorld(tb testing.TB, f reconciletest.T) *world { return newWorldOn(f, storetest.Open(tb)) }
 
-type writer struct {
-	*store.Store
-	w *world
-}
-
-func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
-	rev, err := c.Store.Commit(ctx, t)
-	if err == nil {
-		c.w.commits++
-		if c.w.after != nil {
-			c.w.after(t)
-		}
-	}
-	return rev, err
-}
-
-func newWorld(tb testing.TB, f failer) *world {
-	w := &world{failer: f, st: storetest.Open(tb), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	random := uint64(0)
-	w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now },
-		Random: func() uint64 { random++; return random * 0x9e3779b97f4a7c15 }})
-	w.st.OnEvents(w.loop.Handle)
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+func newWorldOn(f reconciletest.T, st *store.Store) *world {
+	w := &world{reconciletest.New(f, st)}
+	w.Run(New(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock, Random: w.Random}))
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	return w
-}
-
-func (w *world) sync() {
-	for {
-		more, err := w.st.Step(context.Background())
-		if err != nil {
-			w.Fatalf("step: %v", err)
-		}
-		if !more {
-			return
-		}
-	}
 }
 
 func (w *world) settle() {
 	w.Helper()
 	for range 1000 {
-		w.sync()
-		if w.loop.Step(context.Background()) {
+		w.Sync()
+		if w.Loop.Step(context.Background()) {
 			continue
 		}
-		next := w.loop.Next()
-		if next.IsZero() || next.Sub(w.now) > 100*time.Millisecond {
+		next := w.Loop.Next()
+		if next.IsZero() || next.Sub(w.Now) > 100*time.Millisecond {
 			return
 		}
-		w.now = next // a retry
+		w.Now = next // a retry
 	}
 	w.Fatalf("the controller does not come to rest")
 }
 
 func (w *world) do(verb store.Verb, obj api.Object) {
 	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: []store.Op{{Verb: verb, Object: obj}}}); err != nil {
+	if _, err := w.Store.Commit(context.Background(), store.Txn{Ops: []store.Op{{Verb: verb, Object: obj}}}); err != nil {
 		w.Fatalf("%s: %v", verb, err)
 	}
 }
 
-func (w *world) create(obj api.Object) {
-	w.Helper()
-	store.Stamp(obj, w.now)
-	w.do(store.Create, obj)
-	w.sync()
-}
-
 func (w *world) set() *appsv1.ReplicaSet {
-	return w.st.Get(store.Key{GroupResource: api.ReplicaSets(), Namespace: "shop", Name: "web"}).(*appsv1.ReplicaSet).DeepCopy()
+	return w.Store.Get(store.Key{GroupResource: api.ReplicaSets(), Namespace: "shop", Name: "web"}).(*appsv1.ReplicaSet).DeepCopy()
 }
 
 func (w *world) pods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, obj := range w.st.List(api.Pods(), "shop") {
+	for _, obj := range w.Store.List(api.Pods(), "shop") {
 		out = append(out, obj.(*corev1.Pod).DeepCopy())
 	}
 	return out
@@ -114,18 +66,9 @@ func (w *world) pods() []*corev1.Pod {
 
 func (w *world) ready(p *corev1.Pod) {
 	p.Spec.NodeName, p.Status.Phase = "n1", corev1.PodRunning
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.Now)}}
 	w.do(store.Update, p)
-	w.sync()
-}
-
-func (w *world) events(reason string) (n int) {
-	for _, obj := range w.st.List(api.Events(), "shop") {
-		if obj.(*corev1.Event).Reason == reason {
-			n++
-		}
-	}
-	return n
+	w.Sync()
 }
 
 func web(replicas int32) *appsv1.ReplicaSet {
@@ -137,26 +80,26 @@ func web(replicas int32) *appsv1.ReplicaSet {
 
 func TestFiftyPodsInOneTransaction(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(50))
+	w.Create(web(50))
 	w.settle()
-	if w.commits != 1 || len(w.pods()) != 50 {
-		t.Fatalf("%d pods in %d transactions", len(w.pods()), w.commits)
+	if w.Commits != 1 || len(w.pods()) != 50 {
+		t.Fatalf("%d pods in %d transactions", len(w.pods()), w.Commits)
 	}
 	st := w.set().Status
 	if st.Replicas != 50 || st.FullyLabeledReplicas != 50 || st.ReadyReplicas != 0 || st.ObservedGeneration != 1 || *st.TerminatingReplicas != 0 {
 		t.Errorf("status %+v", st)
 	}
-	if n := w.events("SuccessfulCreate"); n != 25 {
+	if n := len(w.Events("shop", "SuccessfulCreate")); n != 25 {
 		t.Errorf("%d events, want the bound of 25", n)
 	}
 }
 
 func TestLargeSetsGoInBoundedTransactions(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(250))
+	w.Create(web(250))
 	w.settle()
-	if len(w.pods()) != 250 || w.commits != 3 {
-		t.Fatalf("%d pods in %d transactions, want 250 in 3", len(w.pods()), w.commits)
+	if len(w.pods()) != 250 || w.Commits != 3 {
+		t.Fatalf("%d pods in %d transactions, want 250 in 3", len(w.pods()), w.Commits)
 	}
 	rs := w.set()
 	*rs.Spec.Replicas = 10
@@ -171,28 +114,28 @@ func TestStatusFollowsThePods(t *testing.T) {
 	w := newWorld(t, t)
 	rs := web(2)
 	rs.Spec.MinReadySeconds = 10
-	w.create(rs)
+	w.Create(rs)
 	w.settle()
 	w.ready(w.pods()[0])
 	w.settle()
 	if st := w.set().Status; st.ReadyReplicas != 1 || st.AvailableReplicas != 0 {
 		t.Errorf("status %+v", st)
 	}
-	w.now = w.loop.Next()
+	w.Now = w.Loop.Next()
 	w.settle()
 	if st := w.set().Status; st.AvailableReplicas != 1 {
 		t.Errorf("status %+v after minReadySeconds", st)
 	}
-	before := w.commits
-	w.loop.Wake(store.KeyOf(rs))
-	if w.settle(); w.commits != before {
+	before := w.Commits
+	w.Loop.Wake(store.KeyOf(rs))
+	if w.settle(); w.Commits != before {
 		t.Error("a settled set is written again")
 	}
 }
 
 func TestPodsThatEndedAreReplacedAndKept(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(2))
+	w.Create(web(2))
 	w.settle()
 	p := w.pods()[0]
 	p.Status.Phase = corev1.PodFailed
@@ -207,7 +150,7 @@ func TestPodsThatEndedAreReplacedAndKept(t *testing.T) {
 // without room would fill the store otherwise.
 func TestRejectedPodsAreReplacedWithBackOff(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(1))
+	w.Create(web(1))
 	w.settle()
 	for n, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		for _, p := range w.pods() {
@@ -220,7 +163,7 @@ func TestRejectedPodsAreReplacedWithBackOff(t *testing.T) {
 		if len(w.pods()) != n+1 {
 			t.Fatalf("%d pods at once after %d rejections", len(w.pods()), n+1)
 		}
-		w.now = w.now.Add(wait)
+		w.Now = w.Now.Add(wait)
 		w.settle()
 		if len(w.pods()) != n+2 {
 			t.Fatalf("%d pods in the end after %d rejections", len(w.pods()), n+1)
@@ -230,7 +173,7 @@ func TestRejectedPodsAreReplacedWithBackOff(t *testing.T) {
 
 func TestBoundPodsAreMarkedOthersGo(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(3))
+	w.Create(web(3))
 	w.settle()
 	w.ready(w.pods()[0])
 	rs := w.set()
@@ -244,7 +187,7 @@ func TestBoundPodsAreMarkedOthersGo(t *testing.T) {
 	if st := w.set().Status; st.Replicas != 0 || *st.TerminatingReplicas != 1 {
 		t.Errorf("status %+v", st)
 	}
-	if n := w.events("SuccessfulDelete"); n != 3 {
+	if n := len(w.Events("shop", "SuccessfulDelete")); n != 3 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -252,8 +195,8 @@ func TestBoundPodsAreMarkedOthersGo(t *testing.T) {
 func TestAdoptionAndRelease(t *testing.T) {
 	w := newWorld(t, t)
 	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orphan", Labels: map[string]string{"app": "web"}}}
-	w.create(orphan)
-	w.create(web(2))
+	w.Create(orphan)
+	w.Create(web(2))
 	w.settle()
 	pods := w.pods()
 	if len(pods) != 2 || !metav1.IsControlledBy(pods[0], w.set()) {
@@ -268,7 +211,7 @@ func TestAdoptionAndRelease(t *testing.T) {
 		t.Errorf("%d pods, owners of the released %v", len(w.pods()), w.pods()[i].OwnerReferences)
 	}
 	late := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "late", Labels: map[string]string{"app": "web"}}}
-	w.create(late)
+	w.Create(late)
 	w.settle()
 	if st := w.set().Status; st.Replicas != 2 || len(w.pods()) != 3 {
 		t.Errorf("%d replicas and %d pods after a late orphan, want 2 and 3", st.Replicas, len(w.pods()))
@@ -279,10 +222,10 @@ func TestADeploymentsSetIsLeftAlone(t *testing.T) {
 	w := newWorld(t, t)
 	rs := web(2)
 	rs.OwnerReferences = []metav1.OwnerReference{podset.Controller(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}})}
-	w.create(rs)
+	w.Create(rs)
 	w.settle()
-	if w.commits != 0 || len(w.pods()) != 0 {
-		t.Errorf("%d transactions, %d pods", w.commits, len(w.pods()))
+	if w.Commits != 0 || len(w.pods()) != 0 {
+		t.Errorf("%d transactions, %d pods", w.Commits, len(w.pods()))
 	}
 }
 
@@ -290,19 +233,19 @@ func TestRefusedPodsAreTold(t *testing.T) {
 	w := newWorld(t, t)
 	rs := web(2)
 	rs.Namespace = "nowhere"
-	w.create(rs)
+	w.Create(rs)
 	w.settle()
-	got := w.st.Get(store.KeyOf(rs)).(*appsv1.ReplicaSet)
+	got := w.Store.Get(store.KeyOf(rs)).(*appsv1.ReplicaSet)
 	if len(got.Status.Conditions) != 1 || got.Status.Conditions[0].Reason != "FailedCreate" || !strings.Contains(got.Status.Conditions[0].Message, "nowhere") {
 		t.Fatalf("conditions %+v", got.Status.Conditions)
 	}
-	if w.loop.Next().IsZero() {
+	if w.Loop.Next().IsZero() {
 		t.Error("it is not tried again")
 	}
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
-	w.now = w.loop.Next()
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
+	w.Now = w.Loop.Next()
 	w.settle()
-	if got := w.st.Get(store.KeyOf(rs)).(*appsv1.ReplicaSet); len(got.Status.Conditions) != 0 || got.Status.Replicas != 2 {
+	if got := w.Store.Get(store.KeyOf(rs)).(*appsv1.ReplicaSet); len(got.Status.Conditions) != 0 || got.Status.Replicas != 2 {
 		t.Errorf("status %+v", got.Status)
 	}
 }
@@ -314,9 +257,9 @@ func TestNeverTooMany(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, rt)
 		want := rapid.IntRange(0, 5).Draw(rt, "replicas")
-		w.create(web(int32(want)))
+		w.Create(web(int32(want)))
 		live := func() []*corev1.Pod {
-			page, err := w.st.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
+			page, err := w.Store.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
 			if err != nil {
 				rt.Fatalf("list: %v", err)
 			}
@@ -326,7 +269,7 @@ func TestNeverTooMany(t *testing.T) {
 			}
 			return out
 		}
-		w.after = func(t store.Txn) {
+		w.After = func(t store.Txn) {
 			creates, n := 0, 0
 			for _, op := range t.Ops {
 				if _, ok := op.Object.(*corev1.Pod); ok && op.Verb == store.Create {
@@ -350,9 +293,9 @@ func TestNeverTooMany(t *testing.T) {
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"controller": func(*rapid.T) { w.loop.Step(context.Background()) },
+			"controller": func(*rapid.T) { w.Loop.Step(context.Background()) },
 			"cache": func(t *rapid.T) {
-				if _, err := w.st.Step(context.Background()); err != nil {
+				if _, err := w.Store.Step(context.Background()); err != nil {
 					t.Fatalf("step: %v", err)
 				}
 			},

@@ -3,7 +3,6 @@ package replicaset
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/store"
@@ -13,10 +12,7 @@ import (
 
 func controllerWorld(t *testing.T) *world {
 	w := newWorld(t, t)
-	random := uint64(0)
-	w.loop = NewReplication(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now },
-		Random: func() uint64 { random++; return random * 0x9e3779b97f4a7c15 }})
-	w.st.OnEvents(w.loop.Handle)
+	w.Run(NewReplication(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock, Random: w.Random}))
 	return w
 }
 
@@ -28,7 +24,7 @@ func oldWeb(replicas int32) *corev1.ReplicationController {
 }
 
 func (w *world) controller() *corev1.ReplicationController {
-	return w.st.Get(store.Key{GroupResource: api.ReplicationControllers(), Namespace: "shop", Name: "web"}).(*corev1.ReplicationController).DeepCopy()
+	return w.Store.Get(store.Key{GroupResource: api.ReplicationControllers(), Namespace: "shop", Name: "web"}).(*corev1.ReplicationController).DeepCopy()
 }
 
 // The suite of Kubernetes: "should serve a basic image on each replica", "should
@@ -37,8 +33,8 @@ func TestAReplicationControllerKeepsItsPods(t *testing.T) {
 	w := controllerWorld(t)
 	stray := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "hello:1"}}}}
-	w.create(stray)
-	w.create(oldWeb(3))
+	w.Create(stray)
+	w.Create(oldWeb(3))
 	w.settle()
 	rc := w.controller()
 	for _, p := range w.pods() {
@@ -53,16 +49,16 @@ func TestAReplicationControllerKeepsItsPods(t *testing.T) {
 	if st := rc.Status; len(w.pods()) != 3 || st.Replicas != 3 || st.ReadyReplicas != 3 || st.AvailableReplicas != 3 || st.FullyLabeledReplicas != 3 || st.ObservedGeneration != 1 {
 		t.Fatalf("%d pods, status %+v", len(w.pods()), st)
 	}
-	commits := w.commits
+	commits := w.Commits
 	w.settle()
-	if w.commits != commits {
-		t.Errorf("%d writes at rest", w.commits-commits)
+	if w.Commits != commits {
+		t.Errorf("%d writes at rest", w.Commits-commits)
 	}
 	lost := w.pods()[0]
 	lost.Labels = map[string]string{"app": "other"}
 	w.do(store.Update, lost)
 	w.settle()
-	if p := w.st.Get(store.KeyOf(lost)).(*corev1.Pod); metav1.GetControllerOf(p) != nil || len(w.pods()) != 4 {
+	if p := w.Store.Get(store.KeyOf(lost)).(*corev1.Pod); metav1.GetControllerOf(p) != nil || len(w.pods()) != 4 {
 		t.Errorf("not released: %+v, %d pods", p.OwnerReferences, len(w.pods()))
 	}
 	two := int32(2)
@@ -87,16 +83,16 @@ func TestAReplicationControllerTellsWhatIsRefused(t *testing.T) {
 	w := controllerWorld(t)
 	rc := oldWeb(1)
 	rc.Namespace = "nowhere"
-	w.create(rc)
+	w.Create(rc)
 	w.settle()
-	got := w.st.Get(store.KeyOf(rc)).(*corev1.ReplicationController).Status.Conditions
+	got := w.Store.Get(store.KeyOf(rc)).(*corev1.ReplicationController).Status.Conditions
 	if len(got) != 1 || got[0].Type != corev1.ReplicationControllerReplicaFailure || got[0].Reason != "FailedCreate" {
 		t.Fatalf("conditions %+v", got)
 	}
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
-	w.now = w.loop.Next()
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
+	w.Now = w.Loop.Next()
 	w.settle()
-	if st := w.st.Get(store.KeyOf(rc)).(*corev1.ReplicationController).Status; len(st.Conditions) != 0 || st.Replicas != 1 {
+	if st := w.Store.Get(store.KeyOf(rc)).(*corev1.ReplicationController).Status; len(st.Conditions) != 0 || st.Replicas != 1 {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -105,7 +101,7 @@ func TestAReplicationControllerTellsWhatIsRefused(t *testing.T) {
 // the pod that costs less goes first, of pods that are equally far.
 func TestPodDeletionCost(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(web(3))
+	w.Create(web(3))
 	w.settle()
 	for i, p := range w.pods() {
 		if cost := []string{"10", "", "-5"}[i]; cost != "" {

@@ -16,20 +16,20 @@ import (
 func claimed(t *testing.T, n int32, whenDeleted, whenScaled string) *world {
 	t.Helper()
 	w := newWorld(t, t)
-	w.create(db(n, retain(whenDeleted, whenScaled)))
+	w.Create(db(n, retain(whenDeleted, whenScaled)))
 	w.work()
 	return w
 }
 
 func (w *world) claim(ordinal string) *corev1.PersistentVolumeClaim {
-	c, _ := w.st.Get(store.Key{GroupResource: api.PersistentVolumeClaims(), Namespace: "shop", Name: "data-db-" + ordinal}).(*corev1.PersistentVolumeClaim)
+	c, _ := w.Store.Get(store.Key{GroupResource: api.PersistentVolumeClaims(), Namespace: "shop", Name: "data-db-" + ordinal}).(*corev1.PersistentVolumeClaim)
 	return c
 }
 
 // owners are the claims with the kinds of their controllers.
 func (w *world) owners() string {
 	var out []string
-	for _, obj := range w.st.List(api.PersistentVolumeClaims(), "shop") {
+	for _, obj := range w.Store.List(api.PersistentVolumeClaims(), "shop") {
 		owner := ""
 		if ref := metav1.GetControllerOf(obj); ref != nil {
 			owner = ref.Kind
@@ -58,7 +58,7 @@ func TestClaims(t *testing.T) {
 	if len(p.Spec.Volumes) != 2 || p.Spec.Volumes[0].Name != "data" || p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "data-db-1" {
 		t.Errorf("volumes %+v", p.Spec.Volumes)
 	}
-	if got := w.events("SuccessfulCreate"); len(got) != 4 || got[0] != "Create Claim data-db-0 Pod db-0 in StatefulSet db success" {
+	if got := w.Events("shop", "SuccessfulCreate"); len(got) != 4 || got[0] != "Create Claim data-db-0 Pod db-0 in StatefulSet db success" {
 		t.Errorf("events %v", got)
 	}
 	uid := c.UID
@@ -126,8 +126,8 @@ func TestAClaimOnItsWayOutIsWaitedFor(t *testing.T) {
 	w.isGone(1)
 	w.change(replicas(2))
 	w.see("0:a")
-	w.commit(store.Op{Verb: store.Delete, Object: w.claim("1")}) // as the garbage collector does
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: w.claim("1")}) // as the garbage collector does
+	w.Settle()
 	w.see("0:a 1:a!")
 	if c := w.claim("1"); c == nil || c.OwnerReferences != nil {
 		t.Errorf("claim %+v", c)
@@ -135,25 +135,25 @@ func TestAClaimOnItsWayOutIsWaitedFor(t *testing.T) {
 
 	w = claimed(t, 1, "Retain", "Retain")
 	held := w.claim("0").DeepCopy()
-	held.Finalizers, held.DeletionTimestamp = []string{"kubernetes.io/pvc-protection"}, &metav1.Time{Time: w.now}
-	w.update(held)
-	w.commit(podset.Remove(w.pod(0), w.now)...)
-	w.settle()
+	held.Finalizers, held.DeletionTimestamp = []string{"kubernetes.io/pvc-protection"}, &metav1.Time{Time: w.Now}
+	w.Update(held)
+	w.Commit(podset.Remove(w.pod(0), w.Now)...)
+	w.Settle()
 	w.isGone(0)
 	w.see("")
-	w.commit(store.Op{Verb: store.Delete, Object: w.claim("0")})
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: w.claim("0")})
+	w.Settle()
 	w.see("0:a!")
 }
 
 // A claim that is deleted while the pod waits for it is made again.
 func TestAClaimOfAPendingPodIsMadeAgain(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(1, retain("Retain", "Retain")))
-	w.settle()
+	w.Create(db(1, retain("Retain", "Retain")))
+	w.Settle()
 	w.see("0:a!")
-	w.commit(store.Op{Verb: store.Delete, Object: w.claim("0")})
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: w.claim("0")})
+	w.Settle()
 	if w.claim("0") == nil {
 		t.Error("it was not")
 	}
@@ -163,14 +163,14 @@ func TestAClaimOfAPendingPodIsMadeAgain(t *testing.T) {
 func TestAClaimOfSomebodyElse(t *testing.T) {
 	w := newWorld(t, t)
 	yes := true
-	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-db-0", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "Keeper", Name: "k", UID: "k", Controller: &yes}}}})
-	w.create(db(1, retain("Delete", "Delete")))
+	w.Create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-db-0", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "Keeper", Name: "k", UID: "k", Controller: &yes}}}})
+	w.Create(db(1, retain("Delete", "Delete")))
 	w.work()
 	w.see("0:a")
 	if got := w.owners(); got != "0:Keeper" {
 		t.Errorf("owners %q", got)
 	}
-	if got := w.events("ConflictingController"); len(got) != 1 {
+	if got := w.Events("shop", "ConflictingController"); len(got) != 1 {
 		t.Errorf("events %v", got)
 	}
 }

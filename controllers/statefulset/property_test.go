@@ -18,7 +18,7 @@ import (
 
 // livePods are the pods as the backend has them, which the cache may not show yet.
 func (w *world) livePods() []*corev1.Pod {
-	page, err := w.st.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
+	page, err := w.Store.ListAt(context.Background(), api.Pods(), "shop", 0, 0, "")
 	if err != nil {
 		w.Fatalf("list pods: %v", err)
 	}
@@ -32,7 +32,7 @@ func (w *world) livePods() []*corev1.Pod {
 // try commits without making the cache catch up.
 func (w *world) try(op store.Op) {
 	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
+	if _, err := w.Store.Commit(context.Background(), store.Txn{Ops: []store.Op{op}}); err != nil {
 		w.Fatalf("commit: %v", err)
 	}
 }
@@ -43,7 +43,7 @@ func (w *world) try(op store.Op) {
 // is gone before its node has stopped it is nowhere in the store.
 func (w *world) judge(running map[string]string) func(store.Txn) string {
 	return func(t store.Txn) string {
-		obj, _, err := w.st.GetAt(context.Background(), store.Key{GroupResource: api.StatefulSets(), Namespace: "shop", Name: "db"}, 0)
+		obj, _, err := w.Store.GetAt(context.Background(), store.Key{GroupResource: api.StatefulSets(), Namespace: "shop", Name: "db"}, 0)
 		if err != nil {
 			w.Fatalf("get the set: %v", err)
 		}
@@ -53,7 +53,7 @@ func (w *world) judge(running map[string]string) func(store.Txn) string {
 		for _, p := range w.livePods() {
 			n, _ := ordinalOf("db", p.Name)
 			there[n] = p
-			ok, _ := podset.Available(p, set.Spec.MinReadySeconds, w.now)
+			ok, _ := podset.Available(p, set.Spec.MinReadySeconds, w.Now)
 			available[n] = ok && podset.Active(p)
 		}
 		ordered := set.Spec.PodManagementPolicy == appsv1.OrderedReadyPodManagement
@@ -129,9 +129,9 @@ func TestR10_NoNameRunsTwiceAndNoOrdinalIsSkipped(t *testing.T) {
 			parallel(set)
 		}
 		set.Spec.MinReadySeconds = rapid.SampledFrom([]int32{0, 0, 10}).Draw(rt, "minReadySeconds")
-		w.create(set)
-		w.check = w.judge(running)
-		step := func(*rapid.T) { w.loop.Step(context.Background()) }
+		w.Create(set)
+		w.Judge = w.judge(running)
+		step := func(*rapid.T) { w.Loop.Step(context.Background()) }
 		onPod := func(do func(p *corev1.Pod)) func(*rapid.T) {
 			return func(t *rapid.T) {
 				if pods := w.livePods(); len(pods) > 0 {
@@ -141,7 +141,7 @@ func TestR10_NoNameRunsTwiceAndNoOrdinalIsSkipped(t *testing.T) {
 		}
 		onSet := func(do func(t *rapid.T, s *appsv1.StatefulSet)) func(*rapid.T) {
 			return func(t *rapid.T) {
-				obj, _, err := w.st.GetAt(context.Background(), store.KeyOf(set), 0)
+				obj, _, err := w.Store.GetAt(context.Background(), store.KeyOf(set), 0)
 				if err != nil {
 					t.Fatalf("get: %v", err)
 				}
@@ -164,15 +164,15 @@ func TestR10_NoNameRunsTwiceAndNoOrdinalIsSkipped(t *testing.T) {
 			"controller":       step,
 			"controller again": step,
 			"cache": func(t *rapid.T) {
-				if _, err := w.st.Step(context.Background()); err != nil {
+				if _, err := w.Store.Step(context.Background()); err != nil {
 					t.Fatalf("step: %v", err)
 				}
 			},
-			"cache all":          func(*rapid.T) { w.sync() },
+			"cache all":          func(*rapid.T) { w.Sync() },
 			"ready":              onPod(status(true)),
 			"ready too":          onPod(status(true)),
 			"unready":            onPod(status(false)),
-			"controller, synced": func(t *rapid.T) { w.sync(); step(t) },
+			"controller, synced": func(t *rapid.T) { w.Sync(); step(t) },
 			"fails, and runs": onPod(func(p *corev1.Pod) {
 				if running[p.Name] == string(p.UID) && !podset.Terminal(p) {
 					p.Status.Phase = corev1.PodFailed
@@ -188,7 +188,7 @@ func TestR10_NoNameRunsTwiceAndNoOrdinalIsSkipped(t *testing.T) {
 				}
 			}),
 			"is deleted": onPod(func(p *corev1.Pod) {
-				for _, op := range podset.Remove(p, w.now) {
+				for _, op := range podset.Remove(p, w.Now) {
 					w.try(op)
 				}
 			}),
@@ -205,7 +205,7 @@ func TestR10_NoNameRunsTwiceAndNoOrdinalIsSkipped(t *testing.T) {
 			"limits": onSet(func(t *rapid.T, s *appsv1.StatefulSet) { maxUnavailable(limit.Draw(t, "maxUnavailable"))(s) }),
 			// The cache is up to date but for one pod, and the controller decides.
 			"surprise": func(t *rapid.T) {
-				w.sync()
+				w.Sync()
 				onPod(status(false))(t)
 				step(t)
 			},
@@ -214,13 +214,13 @@ func TestR10_NoNameRunsTwiceAndNoOrdinalIsSkipped(t *testing.T) {
 					status(true)(p)
 				}
 			},
-			"time": func(*rapid.T) { w.now = w.now.Add(5 * time.Second) },
+			"time": func(*rapid.T) { w.Now = w.Now.Add(5 * time.Second) },
 		})
 		// Now let the nodes work, and it comes to an end.
-		w.sync()
-		w.check = nil
+		w.Sync()
+		w.Judge = nil
 		for range 40 {
-			w.now = w.now.Add(11 * time.Second)
+			w.Now = w.Now.Add(11 * time.Second)
 			w.work()
 		}
 		live := w.set()
@@ -242,14 +242,14 @@ func TestR13_TheNextRevisionIsNeverBlocked(t *testing.T) {
 		}
 		images := rapid.SampledFrom([]string{"a", "b", "bad1", "bad2"})
 		image(images.Draw(rt, "first"))(set)
-		w.create(set)
+		w.Create(set)
 		for range rapid.IntRange(1, 4).Draw(rt, "revisions") {
 			for range rapid.IntRange(0, 3).Draw(rt, "rounds") {
-				w.settle()
+				w.Settle()
 				for _, p := range w.pods() {
 					switch {
 					case p.DeletionTimestamp != nil:
-						w.commit(store.Op{Verb: store.Delete, Object: p})
+						w.Commit(store.Op{Verb: store.Delete, Object: p})
 					case !podset.Terminal(p):
 						w.run(p, !strings.HasPrefix(p.Spec.Containers[0].Image, "bad") && rapid.IntRange(0, 5).Draw(rt, "luck") > 0)
 					}

@@ -19,11 +19,11 @@ import (
 // scaling guarantees).
 func TestOrderedPodsAreMadeOneAfterAnother(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(3))
-	w.settle()
+	w.Create(db(3))
+	w.Settle()
 	w.see("0:a!")
 	w.run(w.pod(0), false)
-	w.settle()
+	w.Settle()
 	w.see("0:a!")
 	w.ready(0)
 	w.see("0:a 1:a!")
@@ -37,7 +37,7 @@ func TestOrderedPodsAreMadeOneAfterAnother(t *testing.T) {
 		st.ObservedGeneration != w.set().Generation || st.CurrentRevision != st.UpdateRevision || *st.CollisionCount != 0 {
 		t.Errorf("status %+v", st)
 	}
-	if got := strings.Join(w.events("SuccessfulCreate"), "|"); got != "Create Pod db-0 in StatefulSet db successful|Create Pod db-1 in StatefulSet db successful|Create Pod db-2 in StatefulSet db successful" {
+	if got := strings.Join(w.Events("shop", "SuccessfulCreate"), "|"); got != "Create Pod db-0 in StatefulSet db successful|Create Pod db-1 in StatefulSet db successful|Create Pod db-2 in StatefulSet db successful" {
 		t.Errorf("events %s", got)
 	}
 }
@@ -66,8 +66,8 @@ func TestThePodsIdentity(t *testing.T) {
 	// Labels that somebody took are put back.
 	stripped := p.DeepCopy()
 	delete(stripped.Labels, "statefulset.kubernetes.io/pod-name")
-	w.update(stripped)
-	w.settle()
+	w.Update(stripped)
+	w.Settle()
 	if w.pod(1).Labels["statefulset.kubernetes.io/pod-name"] != "db-1" {
 		t.Errorf("labels %v", w.pod(1).Labels)
 	}
@@ -116,8 +116,8 @@ func TestScalingDownWaitsForThePredecessors(t *testing.T) {
 // for Pods to become Running and Ready or completely terminated."
 func TestParallelPodsAreMadeAndEndedTogether(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(3, parallel))
-	w.settle()
+	w.Create(db(3, parallel))
+	w.Settle()
 	w.see("0:a! 1:a! 2:a!")
 	w.work()
 	w.run(w.pod(0), false)
@@ -133,16 +133,16 @@ func TestR10_AReplacementWaitsUntilTheOldPodIsGone(t *testing.T) {
 	for _, policy := range []func(*appsv1.StatefulSet){func(*appsv1.StatefulSet) {}, parallel} {
 		w := rolledOut(t, 2, policy)
 		uid := w.pod(1).UID
-		w.commit(podset.Remove(w.pod(1), w.now)...) // evicted, or deleted by hand
-		w.settle()
+		w.Commit(podset.Remove(w.pod(1), w.Now)...) // evicted, or deleted by hand
+		w.Settle()
 		w.see("0:a 1:a-")
-		w.now = w.now.Add(24 * time.Hour) // its node is lost
-		w.settle()
+		w.Now = w.Now.Add(24 * time.Hour) // its node is lost
+		w.Settle()
 		w.see("0:a 1:a-")
 		lost := w.pod(1).DeepCopy()
 		lost.Status.Phase = corev1.PodUnknown
-		w.update(lost)
-		w.settle()
+		w.Update(lost)
+		w.Settle()
 		w.see("0:a 1:a-")
 		w.isGone(1)
 		w.see("0:a 1:a!")
@@ -159,8 +159,8 @@ func TestR10_AFailedPodThatStillRunsIsNotReplaced(t *testing.T) {
 	failed := w.pod(0).DeepCopy()
 	failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "DeadlineExceeded"
 	failed.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-	w.update(failed)
-	w.settle()
+	w.Update(failed)
+	w.Settle()
 	w.see("0:a-")
 	w.isGone(0)
 	w.see("0:a!")
@@ -169,12 +169,12 @@ func TestR10_AFailedPodThatStillRunsIsNotReplaced(t *testing.T) {
 // R10: a name that an object of somebody else has is waited for.
 func TestR10_ANameInUseIsWaitedFor(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "x", Image: "other"}}}})
-	w.create(db(1))
-	w.settle()
+	w.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "x", Image: "other"}}}})
+	w.Create(db(1))
+	w.Settle()
 	w.see("0:other!")
-	w.commit(store.Op{Verb: store.Delete, Object: w.pod(0)})
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: w.pod(0)})
+	w.Settle()
 	w.see("0:a!")
 }
 
@@ -182,12 +182,12 @@ func TestR10_ANameInUseIsWaitedFor(t *testing.T) {
 // replacement's to run beside.
 func TestR10_ASetMadeAnewWaitsForThePodsOfTheOldOne(t *testing.T) {
 	w := rolledOut(t, 1)
-	w.commit(store.Op{Verb: store.Delete, Object: w.set()})
-	w.create(db(1, image("b")))
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: w.set()})
+	w.Create(db(1, image("b")))
+	w.Settle()
 	w.see("0:a") // the garbage collector will delete it
-	w.commit(podset.Remove(w.pod(0), w.now)...)
-	w.settle()
+	w.Commit(podset.Remove(w.pod(0), w.Now)...)
+	w.Settle()
 	w.see("0:a-")
 	w.isGone(0)
 	w.see("0:b!")
@@ -200,15 +200,15 @@ func TestEndedPodsAreReplaced(t *testing.T) {
 		uid := w.pod(0).UID
 		p := w.pod(0).DeepCopy()
 		p.Status.Phase = phase
-		w.update(p)
-		w.settle()
+		w.Update(p)
+		w.Settle()
 		w.see("0:a! 1:a")
 		if w.pod(0).UID == uid {
 			t.Errorf("%s: it was not replaced", phase)
 		}
 		w.ready(0)
 	}
-	if got := w.events("SuccessfulDelete"); len(got) != 1 || got[0] != "Delete Pod db-0 in StatefulSet db successful" {
+	if got := w.Events("shop", "SuccessfulDelete"); len(got) != 1 || got[0] != "Delete Pod db-0 in StatefulSet db successful" {
 		t.Errorf("events %v", got)
 	}
 }
@@ -216,18 +216,18 @@ func TestEndedPodsAreReplaced(t *testing.T) {
 // A pod that its node rejects is replaced, too, but no more often than once a second.
 func TestRejectedPodsAreReplacedAtLeisure(t *testing.T) {
 	w := rolledOut(t, 2)
-	w.commit(podset.Remove(w.pod(0), w.now)...)
-	w.settle()
+	w.Commit(podset.Remove(w.pod(0), w.Now)...)
+	w.Settle()
 	w.isGone(0)
 	p := w.pod(0).DeepCopy()
 	p.Spec.NodeName, p.Status.Phase, p.Status.Reason = "n1", corev1.PodFailed, "NodePorts"
-	w.update(p)
-	w.settle()
+	w.Update(p)
+	w.Settle()
 	if now := w.pod(0); now.UID != p.UID || now.DeletionTimestamp != nil {
 		t.Fatal("replaced at once")
 	}
-	w.now = w.now.Add(time.Second)
-	w.settle()
+	w.Now = w.Now.Add(time.Second)
+	w.Settle()
 	if w.pod(0).UID == p.UID {
 		t.Error("not replaced")
 	}
@@ -239,22 +239,22 @@ func TestAdoptionAndRelease(t *testing.T) {
 	w := rolledOut(t, 2)
 	orphan := w.pod(0).DeepCopy()
 	orphan.OwnerReferences = nil
-	w.update(orphan)
-	w.settle()
+	w.Update(orphan)
+	w.Settle()
 	if !metav1.IsControlledBy(w.pod(0), w.set()) {
 		t.Error("it was not adopted")
 	}
 	stranger := w.pod(1).DeepCopy()
 	stranger.Labels["app"] = "other"
-	w.update(stranger)
-	w.settle()
+	w.Update(stranger)
+	w.Settle()
 	if metav1.GetControllerOf(w.pod(1)) != nil {
 		t.Error("it was not released")
 	}
 	w.see("0:a 1:a") // and its name is in use
-	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-01", Labels: map[string]string{"app": "db"}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
-	w.settle()
-	if obj := w.st.Get(store.Key{GroupResource: api.Pods(), Namespace: "shop", Name: "db-01"}); metav1.GetControllerOf(obj) != nil {
+	w.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-01", Labels: map[string]string{"app": "db"}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	w.Settle()
+	if obj := w.Store.Get(store.Key{GroupResource: api.Pods(), Namespace: "shop", Name: "db-01"}); metav1.GetControllerOf(obj) != nil {
 		t.Error("db-01 is nobody's name and was adopted")
 	}
 }
@@ -263,10 +263,10 @@ func TestAdoptionAndRelease(t *testing.T) {
 func TestASetThatIsBeingDeleted(t *testing.T) {
 	w := rolledOut(t, 2)
 	s := w.set()
-	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: w.now}, []string{metav1.FinalizerDeleteDependents}
-	w.update(s)
-	w.commit(store.Op{Verb: store.Delete, Object: w.pod(1)})
-	w.settle()
+	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: w.Now}, []string{metav1.FinalizerDeleteDependents}
+	w.Update(s)
+	w.Commit(store.Op{Verb: store.Delete, Object: w.pod(1)})
+	w.Settle()
 	w.see("0:a")
 	if st := w.set().Status; st.Replicas != 1 {
 		t.Errorf("status %+v", st)
@@ -277,25 +277,25 @@ func TestASetThatIsBeingDeleted(t *testing.T) {
 // it holds for making pods and for updates.
 func TestMinReadySeconds(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(2, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 10 }))
-	w.settle()
+	w.Create(db(2, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 10 }))
+	w.Settle()
 	w.ready(0)
 	w.see("0:a")
 	if st := w.set().Status; st.ReadyReplicas != 1 || st.AvailableReplicas != 0 {
 		t.Errorf("status %+v", st)
 	}
-	w.now = w.now.Add(10 * time.Second)
-	w.settle()
+	w.Now = w.Now.Add(10 * time.Second)
+	w.Settle()
 	w.see("0:a 1:a!")
 	w.ready(1)
-	w.now = w.now.Add(10 * time.Second)
+	w.Now = w.Now.Add(10 * time.Second)
 	w.change(image("b"))
 	w.see("0:a 1:a-")
 	w.isGone(1)
 	w.ready(1)
 	w.see("0:a 1:b")
-	w.now = w.now.Add(10 * time.Second)
-	w.settle()
+	w.Now = w.Now.Add(10 * time.Second)
+	w.Settle()
 	w.see("0:a- 1:b")
 }
 
@@ -303,14 +303,14 @@ func TestMinReadySeconds(t *testing.T) {
 func TestR12_ARefusedPodIsToldOf(t *testing.T) {
 	w := newWorld(t, t)
 	handler := "gvisor"
-	w.create(db(1, retain("Retain", "Retain"), func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.RuntimeClassName = &handler }))
-	w.settle()
+	w.Create(db(1, retain("Retain", "Retain"), func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.RuntimeClassName = &handler }))
+	w.Settle()
 	w.see("")
-	got := w.events("FailedCreate")
+	got := w.Events("shop", "FailedCreate")
 	if len(got) != 1 || !strings.HasPrefix(got[0], "Create Pod db-0 in StatefulSet db failed error: ") || !strings.Contains(got[0], "spec.runtimeClassName: Forbidden: not supported by this version of Headway") {
 		t.Errorf("events %v", got)
 	}
-	if n := len(w.st.List(api.PersistentVolumeClaims(), "shop")); n != 0 {
+	if n := len(w.Store.List(api.PersistentVolumeClaims(), "shop")); n != 0 {
 		t.Errorf("%d claims were made for no pod", n)
 	}
 	if st := w.set().Status; st.ObservedGeneration != 1 || st.Replicas != 0 {
@@ -321,8 +321,8 @@ func TestR12_ARefusedPodIsToldOf(t *testing.T) {
 // A hundred pods and more are made in several transactions.
 func TestManyParallelPods(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(120, parallel))
-	w.settle()
+	w.Create(db(120, parallel))
+	w.Settle()
 	if n := len(w.pods()); n != 120 {
 		t.Errorf("%d pods", n)
 	}
@@ -334,13 +334,13 @@ func TestManyParallelPods(t *testing.T) {
 // Nothing is written when nothing is to be done.
 func TestSteadyStateIsSilent(t *testing.T) {
 	w := rolledOut(t, 3)
-	before := w.commits
+	before := w.Commits
 	for range 3 {
-		w.now = w.now.Add(10 * time.Minute)
-		w.settle()
+		w.Now = w.Now.Add(10 * time.Minute)
+		w.Settle()
 	}
-	if w.commits != before {
-		t.Errorf("%d commits", w.commits-before)
+	if w.Commits != before {
+		t.Errorf("%d commits", w.Commits-before)
 	}
 	if names := fmt.Sprint(len(w.revisions())); names != "1" {
 		t.Errorf("%s revisions", names)

@@ -55,8 +55,8 @@ func TestPartition(t *testing.T) {
 	if st.CurrentRevision == st.UpdateRevision || st.CurrentReplicas != 2 || st.UpdatedReplicas != 1 {
 		t.Errorf("status %+v", st)
 	}
-	w.commit(podset.Remove(w.pod(0), w.now)...)
-	w.settle()
+	w.Commit(podset.Remove(w.pod(0), w.Now)...)
+	w.Settle()
 	w.isGone(0)
 	w.see("0:a! 1:a 2:b")
 	w.work()
@@ -84,7 +84,7 @@ func TestOnDelete(t *testing.T) {
 	w.change(image("b"))
 	w.work()
 	w.see("0:a 1:a")
-	w.commit(podset.Remove(w.pod(0), w.now)...)
+	w.Commit(podset.Remove(w.pod(0), w.Now)...)
 	w.work()
 	w.see("0:b 1:a")
 }
@@ -143,7 +143,7 @@ func TestAStuckRevisionIsReplacedByTheNext(t *testing.T) {
 // R13: also when it was the first one, and when another bad one came between.
 func TestAStuckFirstRevisionIsReplacedByTheNext(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(db(3, image("bad1")))
+	w.Create(db(3, image("bad1")))
 	w.work()
 	w.see("0:bad1!")
 	w.later(patience)
@@ -185,9 +185,9 @@ func TestABrokenPodOfTheLastGoodRevision(t *testing.T) {
 	w.work()
 	w.see("0:b 1:b 2:bad!")
 	w.run(w.pod(0), false) // for a while; the bad revision must not spread by that
-	w.settle()
-	w.now = w.now.Add(time.Hour)
-	w.settle()
+	w.Settle()
+	w.Now = w.Now.Add(time.Hour)
+	w.Settle()
 	w.see("0:b! 1:b 2:bad!")
 	w.change(image("c"))
 	w.see("0:b! 1:b 2:bad-")
@@ -202,7 +202,7 @@ func TestWhatIsNotUpdatedIsNotReplacedWhenItBreaks(t *testing.T) {
 	w := rolledOut(t, 2, onDelete)
 	w.change(image("b"))
 	w.run(w.pod(1), false)
-	w.settle()
+	w.Settle()
 	w.see("0:a 1:a!")
 	w = rolledOut(t, 2)
 	w.change(image("b"), partition(1))
@@ -233,16 +233,16 @@ func TestRevisionsAreAdoptedAndCollide(t *testing.T) {
 	w := rolledOut(t, 1)
 	orphan := w.revisions()[0].DeepCopy()
 	orphan.OwnerReferences = nil
-	w.update(orphan)
-	w.settle()
+	w.Update(orphan)
+	w.Settle()
 	if revs := w.revisions(); len(revs) != 1 || !metav1.IsControlledBy(revs[0], w.set()) {
 		t.Errorf("revisions %v", revs)
 	}
 	w = newWorld(t, t)
 	taken := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: orphan.Name}, Revision: 1}
-	w.create(taken)
-	w.create(db(1))
-	w.settle()
+	w.Create(taken)
+	w.Create(db(1))
+	w.Settle()
 	if st := w.set().Status; *st.CollisionCount != 1 || st.UpdateRevision == orphan.Name {
 		t.Errorf("status %+v", st)
 	}
@@ -262,18 +262,18 @@ func readsSettings(s *appsv1.StatefulSet) {
 // rolls back to the first revision, and a hand edit rolls nothing.
 func TestReferredContent(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(settings("hash-of-the-first-manifest"))
-	w.create(db(2, readsSettings))
+	w.Create(settings("hash-of-the-first-manifest"))
+	w.Create(db(2, readsSettings))
 	w.work()
 	first := w.set().Status.CurrentRevision
 	commit := func(hash string) {
-		cm := w.st.Get(store.Key{GroupResource: api.ConfigMaps(), Namespace: "shop", Name: "settings"}).DeepCopyObject().(*corev1.ConfigMap)
+		cm := w.Store.Get(store.Key{GroupResource: api.ConfigMaps(), Namespace: "shop", Name: "settings"}).DeepCopyObject().(*corev1.ConfigMap)
 		if hash == "" {
 			cm.Data["color"] = "blue"
 		} else {
 			api.SetProvenance(cm, api.Provenance{Source: "main", Commit: "c2", Path: "a.yaml", Line: 1, Hash: hash})
 		}
-		w.update(cm)
+		w.Update(cm)
 		w.work()
 	}
 	uid := w.pod(1).UID
@@ -295,14 +295,14 @@ func TestReferredContent(t *testing.T) {
 // and rolls nothing; nor does one that lacks a default of today.
 func TestAnUpgradeRollsNothing(t *testing.T) {
 	w := newWorld(t, t)
-	w.create(settings("hash-of-the-first-manifest"))
-	w.create(db(1, readsSettings))
+	w.Create(settings("hash-of-the-first-manifest"))
+	w.Create(db(1, readsSettings))
 	w.work()
 	uid := w.pod(0).UID
 	rev := w.revisions()[0].DeepCopy()
 	delete(rev.Annotations, podset.AnnotationRefs)
 	rev.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"db"}},"spec":{"containers":[{"name":"app","image":"a","envFrom":[{"configMapRef":{"name":"settings"}}]}],"terminationGracePeriodSeconds":30}}}}`)
-	w.update(rev)
+	w.Update(rev)
 	w.work()
 	revs := w.revisions()
 	if len(revs) != 1 || w.pod(0).UID != uid || podset.RecordedRefs(revs[0])["configmap/settings"] == "" {

@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,7 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
-	"headway.dev/headway/reconcile"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,104 +19,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// failer is a *testing.T or a *rapid.T.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
-// world is a store, the controller over it, and hands that play everybody else.
+// world is one with this controller.
 type world struct {
-	failer
-	st      *store.Store
-	c       *controller
-	loop    *reconcile.Loop
-	now     time.Time
-	commits int                    // by the controller
-	check   func(store.Txn) string // judges each of the controller's transactions before it is tried
+	*reconciletest.World
+	c *controller
 }
 
-// writer lets the world see what the controller writes.
-type writer struct {
-	*store.Store
-	w *world
-}
+func newWorld(tb testing.TB, f reconciletest.T) *world { return newWorldOn(f, storetest.Open(tb)) }
 
-func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
-	verdict := ""
-	if c.w.check != nil {
-		verdict = c.w.check(t)
-	}
-	rev, err := c.Store.Commit(ctx, t)
-	if err == nil {
-		c.w.commits++
-		if verdict != "" {
-			c.w.Errorf("%s; pods before: %s", verdict, c.w.picture())
-		}
-	}
-	return rev, err
-}
-
-func newWorld(tb testing.TB, f failer) *world { return newWorldOn(f, storetest.Open(tb)) }
-
-func newWorldOn(f failer, st *store.Store) *world {
-	w := &world{failer: f, st: st, now: noon}
-	w.c = newController(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now }})
-	w.loop = w.c.loop()
-	w.st.OnEvents(w.loop.Handle)
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+func newWorldOn(f reconciletest.T, st *store.Store) *world {
+	w := &world{World: reconciletest.New(f, st)}
+	w.Picture = w.picture
+	w.c = newController(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock})
+	w.Run(w.c.loop())
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	return w
-}
-
-func (w *world) sync() {
-	for {
-		more, err := w.st.Step(context.Background())
-		if err != nil {
-			w.Fatalf("step the store: %v", err)
-		}
-		if !more {
-			return
-		}
-	}
-}
-
-// settle steps store and loop until nothing is left to do now.
-func (w *world) settle() {
-	w.Helper()
-	for range 1000 {
-		w.sync()
-		if !w.loop.Step(context.Background()) {
-			return
-		}
-	}
-	w.Fatalf("the controller does not come to rest")
-}
-
-func (w *world) commit(ops ...store.Op) {
-	w.Helper()
-	if _, err := w.st.Commit(context.Background(), store.Txn{Ops: ops}); err != nil {
-		w.Fatalf("commit: %v", err)
-	}
-	w.sync()
-}
-
-func (w *world) create(obj api.Object) {
-	w.Helper()
-	store.Stamp(obj, w.now)
-	w.commit(store.Op{Verb: store.Create, Object: obj})
-}
-
-func (w *world) update(obj api.Object) {
-	w.Helper()
-	w.commit(store.Op{Verb: store.Update, Object: obj})
 }
 
 func (w *world) set() *appsv1.StatefulSet {
 	w.Helper()
-	s, ok := w.st.Get(store.Key{GroupResource: api.StatefulSets(), Namespace: "shop", Name: "db"}).(*appsv1.StatefulSet)
+	s, ok := w.Store.Get(store.Key{GroupResource: api.StatefulSets(), Namespace: "shop", Name: "db"}).(*appsv1.StatefulSet)
 	if !ok {
 		w.Fatalf("there is no stateful set")
 	}
@@ -132,18 +53,18 @@ func (w *world) change(changes ...func(*appsv1.StatefulSet)) {
 		f(s)
 	}
 	s.Generation++
-	w.update(s)
-	w.settle()
+	w.Update(s)
+	w.Settle()
 }
 
 func (w *world) pod(ordinal int) *corev1.Pod {
-	p, _ := w.st.Get(store.Key{GroupResource: api.Pods(), Namespace: "shop", Name: fmt.Sprintf("db-%d", ordinal)}).(*corev1.Pod)
+	p, _ := w.Store.Get(store.Key{GroupResource: api.Pods(), Namespace: "shop", Name: fmt.Sprintf("db-%d", ordinal)}).(*corev1.Pod)
 	return p
 }
 
 func (w *world) pods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, obj := range w.st.List(api.Pods(), "shop") {
+	for _, obj := range w.Store.List(api.Pods(), "shop") {
 		out = append(out, obj.(*corev1.Pod))
 	}
 	slices.SortFunc(out, func(a, b *corev1.Pod) int {
@@ -156,21 +77,10 @@ func (w *world) pods() []*corev1.Pod {
 
 func (w *world) revisions() []*appsv1.ControllerRevision {
 	var out []*appsv1.ControllerRevision
-	for _, obj := range w.st.List(api.ControllerRevisions(), "shop") {
+	for _, obj := range w.Store.List(api.ControllerRevisions(), "shop") {
 		out = append(out, obj.(*appsv1.ControllerRevision))
 	}
 	podset.SortRevisions(out)
-	return out
-}
-
-func (w *world) events(reason string) []string {
-	var out []string
-	for _, obj := range w.st.List(api.Events(), "shop") {
-		if e := obj.(*corev1.Event); e.Reason == reason {
-			out = append(out, e.Message)
-		}
-	}
-	slices.Sort(out)
 	return out
 }
 
@@ -180,14 +90,14 @@ func (w *world) run(p *corev1.Pod, ready bool) {
 	if p == nil {
 		w.Fatalf("there is no such pod: %s", w.picture())
 	}
-	w.update(w.running(p, ready))
+	w.Update(w.running(p, ready))
 }
 
 func (w *world) running(p *corev1.Pod, ready bool) *corev1.Pod {
 	p = p.DeepCopy()
 	p.Spec.NodeName = "n1"
 	p.Status.Phase = corev1.PodRunning
-	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.now)}
+	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now)}
 	if ready {
 		c.Status = corev1.ConditionTrue
 	}
@@ -202,8 +112,8 @@ func (w *world) isGone(ordinal int) {
 	if p == nil || p.DeletionTimestamp == nil {
 		w.Fatalf("db-%d is not being deleted: %s", ordinal, w.picture())
 	}
-	w.commit(store.Op{Verb: store.Delete, Object: p})
-	w.settle()
+	w.Commit(store.Op{Verb: store.Delete, Object: p})
+	w.Settle()
 }
 
 // ready makes pods run and be ready, and lets the controller work.
@@ -211,7 +121,7 @@ func (w *world) ready(ordinals ...int) {
 	w.Helper()
 	for _, n := range ordinals {
 		w.run(w.pod(n), true)
-		w.settle()
+		w.Settle()
 	}
 }
 
@@ -220,19 +130,19 @@ func (w *world) ready(ordinals ...int) {
 func (w *world) work() {
 	w.Helper()
 	for range 200 {
-		w.settle()
-		before := w.st.Revision()
+		w.Settle()
+		before := w.Store.Revision()
 		for _, p := range w.pods() {
 			switch {
 			case p.DeletionTimestamp != nil:
-				w.commit(store.Op{Verb: store.Delete, Object: p})
+				w.Commit(store.Op{Verb: store.Delete, Object: p})
 			case podset.Active(p) && !podset.Ready(p) && !strings.HasPrefix(p.Spec.Containers[0].Image, "bad"):
 				w.run(p, true)
 			case p.Status.Phase == corev1.PodPending:
 				w.run(p, false)
 			}
 		}
-		if w.settle(); w.st.Revision() == before {
+		if w.Settle(); w.Store.Revision() == before {
 			return
 		}
 	}
@@ -321,7 +231,7 @@ func retain(whenDeleted, whenScaled string) func(*appsv1.StatefulSet) {
 func rolledOut(t *testing.T, n int32, changes ...func(*appsv1.StatefulSet)) *world {
 	t.Helper()
 	w := newWorld(t, t)
-	w.create(db(n, changes...))
+	w.Create(db(n, changes...))
 	w.work()
 	return w
 }
@@ -329,6 +239,6 @@ func rolledOut(t *testing.T, n int32, changes ...func(*appsv1.StatefulSet)) *wor
 // later lets time pass, and the controller work.
 func (w *world) later(d time.Duration) {
 	w.Helper()
-	w.now = w.now.Add(d)
-	w.settle()
+	w.Now = w.Now.Add(d)
+	w.Settle()
 }

@@ -24,6 +24,7 @@ func Rules() []Rule {
 		{Path: "store/storetest", May: []string{"store", "store/memory", "api", "internal/..."}, Why: "opens a memory store for the unit tests of components"},
 		{Path: "admission", May: []string{"api"}, Why: "pure functions on facts"},
 		{Path: "reconcile", May: []string{"api", "store", "internal/..."}, Why: "the loop is above the store and below every component"},
+		{Path: "reconcile/reconciletest", May: []string{"api", "store", "store/memory", "store/storetest", "admission", "reconcile", "internal/..."}, Why: "steps a controller by hand in the unit tests of components"},
 		{Path: "syncer/git", May: []string{"api", "internal/..."}, Why: "git is told what to do; it decides nothing about objects"},
 		{Path: "syncer/render", May: []string{"api", "internal/..."}, Why: "a tree in, manifests out"},
 		{Path: "syncer/forge", May: []string{"api", "internal/..."}, Why: "speaks HTTP with forges about commits; stores nothing and decides nothing about objects"},
