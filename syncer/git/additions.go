@@ -21,6 +21,7 @@ type additions struct {
 	seen    map[string]struct{}
 	trees   map[string]rawTree // those among them, to be read again
 	entries bytes.Buffer
+	packer  *zlib.Writer // to entries, or nil; a new one for each object would be a megabyte
 }
 
 // add takes one object and returns its name.
@@ -44,9 +45,12 @@ func (a *additions) add(kind string, content []byte) (hash string) {
 		b = byte(size & 0x7f)
 	}
 	a.entries.WriteByte(b)
-	z, _ := zlib.NewWriterLevel(&a.entries, zlib.BestSpeed) // a level that there is
-	_, _ = z.Write(content)                                 // a buffer takes everything
-	_ = z.Close()
+	if a.packer == nil {
+		a.packer, _ = zlib.NewWriterLevel(&a.entries, zlib.BestSpeed) // a level that there is
+	}
+	a.packer.Reset(&a.entries)
+	_, _ = a.packer.Write(content) // a buffer takes everything
+	_ = a.packer.Close()
 	return hash
 }
 
