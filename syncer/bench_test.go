@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"headway.dev/headway/api"
+	"headway.dev/headway/store"
 	"headway.dev/headway/syncer/render"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // prepared gives manifests that were read before, as the render cache does.
@@ -152,6 +154,32 @@ func BenchmarkCommit(b *testing.B) {
 					b.Fatalf("status %+v", st)
 				}
 			})
+		}
+	}
+}
+
+// BenchmarkRuntimeWatch is what the events of 250 pods of one Deployment cost that all
+// begin to run.
+func BenchmarkRuntimeWatch(b *testing.B) {
+	w := newWorld(b, func(c *Config) { c.Log = nil })
+	w.push(w.repo.add("c1", "", map[string]string{"web.yaml": app}))
+	status := map[string]corev1.PodStatus{}
+	for i := range 250 {
+		status[fmt.Sprintf("web-1-%d", i)] = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "web", Image: "web:1", ImageID: "web@sha256:aaa", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}}
+	}
+	w.addPods(status)
+	pods := w.st.List(api.Pods(), "default")
+	if len(pods) != len(status) {
+		b.Fatalf("%d pods", len(pods))
+	}
+	rw := NewRuntimeWatch(w.s, nil)
+	for b.Loop() {
+		for _, pod := range pods {
+			if err := rw.Reconcile(b.Context(), store.KeyOf(pod)); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }

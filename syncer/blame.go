@@ -14,6 +14,7 @@ import (
 	"headway.dev/headway/store"
 	"headway.dev/headway/syncer/git"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Blame says where the declared fields of an object come from. Its JSON is what
@@ -202,16 +203,15 @@ func ownerKey(obj api.Object) (store.Key, bool) {
 	if owner == nil {
 		return store.Key{}, false
 	}
-	for _, k := range api.Kinds() {
-		if k.Kind == owner.Kind && k.GroupVersion().String() == owner.APIVersion {
-			key := store.Key{GroupResource: k.GroupResource(), Name: owner.Name}
-			if k.Namespaced {
-				key.Namespace = obj.GetNamespace()
-			}
-			return key, true
-		}
+	k, ok := api.KindFor(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+	if !ok {
+		return store.Key{}, false
 	}
-	return store.Key{}, false
+	key := store.Key{GroupResource: k.GroupResource(), Name: owner.Name}
+	if k.Namespaced {
+		key.Namespace = obj.GetNamespace()
+	}
+	return key, true
 }
 
 // declaredLeaves lists the values that a manifest declares at a field or below it,

@@ -41,13 +41,13 @@ const maxRuntimeDrift = 200
 func (s *Syncer) runtimeDrift() []RuntimeDrift {
 	out := []RuntimeDrift{}
 	now := s.cfg.Now()
-	images := map[store.Key]imagesOf{}
+	images, owners := map[store.Key]imagesOf{}, s.declaredOwners()
 	for _, obj := range s.cfg.Store.List(api.Pods(), "") {
 		pod, ok := obj.(*corev1.Pod)
 		if !ok {
 			continue
 		}
-		top, declared := s.declaredOwner(pod)
+		top, declared := owners.find(pod)
 		if !declared || pod.DeletionTimestamp != nil {
 			continue
 		}
@@ -138,23 +138,55 @@ func (i imagesOf) drift(top store.Key) []RuntimeDrift {
 	return out
 }
 
-// declaredOwner is the declared object that a pod was made from, or the pod itself.
-func (s *Syncer) declaredOwner(pod *corev1.Pod) (store.Key, bool) {
-	var obj api.Object = pod
-	const generations = 8
+// declaredOwners finds the declared object that a pod was made from, or the pod itself.
+// What the pods of one controller were made from is looked up once.
+type declaredOwners struct {
+	s  *Syncer
+	of map[store.Key]declaredOwner // by controller
+}
+
+type declaredOwner struct {
+	key store.Key
+	ok  bool
+}
+
+func (s *Syncer) declaredOwners() declaredOwners {
+	return declaredOwners{s: s, of: map[store.Key]declaredOwner{}}
+}
+
+func (d declaredOwners) find(pod *corev1.Pod) (store.Key, bool) {
+	if d.s.owns(pod) {
+		return store.KeyOf(pod), true
+	}
+	controller, ok := ownerKey(pod)
+	if !ok {
+		return store.Key{}, false
+	}
+	top, known := d.of[controller]
+	if !known {
+		top = d.s.declaredOwner(controller)
+		d.of[controller] = top
+	}
+	return top.key, top.ok
+}
+
+// declaredOwner is the declared object that an object was made from, or itself.
+func (s *Syncer) declaredOwner(key store.Key) declaredOwner {
+	const generations = 7 // and the pod is one
 	for range generations {
-		if s.owns(obj) {
-			return store.KeyOf(obj), true
-		}
-		key, ok := ownerKey(obj)
-		if !ok {
+		obj := s.cfg.Store.Get(key)
+		if obj == nil {
 			break
 		}
-		if obj = s.cfg.Store.Get(key); obj == nil {
+		if s.owns(obj) {
+			return declaredOwner{key: store.KeyOf(obj), ok: true}
+		}
+		var ok bool
+		if key, ok = ownerKey(obj); !ok {
 			break
 		}
 	}
-	return store.Key{}, false
+	return declaredOwner{}
 }
 
 func digestText(image string, digests map[string][]string) string {

@@ -75,7 +75,8 @@ func (w *RuntimeWatch) Reconcile(ctx context.Context, key reconcile.Key) error {
 	if !ok || pod.DeletionTimestamp != nil {
 		return nil
 	}
-	top, declared := w.s.declaredOwner(pod)
+	owners := w.s.declaredOwners()
+	top, declared := owners.find(pod)
 	if !declared {
 		return nil
 	}
@@ -91,12 +92,16 @@ func (w *RuntimeWatch) Reconcile(ctx context.Context, key reconcile.Key) error {
 		}
 	}
 	images := imagesOf{}
+	if images.add(pod); len(images) == 0 {
+		return nil // what the others run is no news of this pod's
+	}
+	images = imagesOf{}
 	for _, obj := range w.s.cfg.Store.List(api.Pods(), pod.Namespace) {
 		other, ok := obj.(*corev1.Pod)
 		if !ok || other.DeletionTimestamp != nil {
 			continue
 		}
-		if t, ok := w.s.declaredOwner(other); ok && t == top {
+		if t, ok := owners.find(other); ok && t == top {
 			images.add(other)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
@@ -33,7 +34,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	output := flags.String("o", "markdown", "how to print: markdown or json")
 	runs := flags.Int("runs", 5, "how often each of the short lines is measured; the median counts")
 	idle := flags.Duration("idle", time.Minute, "how long the idle processor time is measured")
-	timeout := flags.Duration("timeout", 8*time.Minute, "the whole may take this long")
+	only := flags.String("only", "", "measure only the steps whose name matches this, and cold start")
+	timeout := flags.Duration("timeout", 15*time.Minute, "the whole may take this long")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -42,6 +44,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	}
 	if *output != "markdown" && *output != "json" {
 		return fmt.Errorf("-o %q: give markdown or json", *output)
+	}
+	steps, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
 	}
 	program, err := filepath.Abs(*headway)
 	if err != nil {
@@ -58,7 +64,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
 
-	b := &bench{program: program, dir: dir, runs: *runs, idle: *idle, progress: progress}
+	b := &bench{program: program, dir: dir, runs: *runs, idle: *idle, only: steps, progress: progress}
 	report, err := b.run(ctx)
 	if err != nil {
 		return err

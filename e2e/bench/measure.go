@@ -18,6 +18,7 @@ type bench struct {
 	program, dir string
 	runs         int
 	idle         time.Duration
+	only         *regexp.Regexp // the names of the steps that are taken
 	progress     io.Writer
 
 	cluster *cluster
@@ -49,19 +50,26 @@ func (b *bench) run(ctx context.Context) (r *report, err error) {
 	if b.repo, err = newRepository(ctx, filepath.Join(b.dir, "work"), b.cluster); err != nil {
 		return nil, err
 	}
-	for _, step := range []struct {
+	steps := []struct {
 		what string
 		do   func(context.Context, *report) error
 	}{
 		{"push until Ready", b.push},
 		{"idle", b.rest},
 		{"50 pods", b.fifty},
+		{"100 pods", b.hundred},
+		{"a full node: 250 pods with probes", b.full},
+		{"graceful stop", b.graceful},
 		{"killed container", b.kill},
 		{"rolling update of 10", b.roll},
 		{"first request through a Service", b.route},
 		{"repositories of 1,000 and of 10,000 objects", b.many},
-	} {
-		b.say("measuring: %s", step.what)
+	}
+	for i, step := range steps {
+		if !b.only.MatchString(step.what) {
+			continue
+		}
+		b.say("measuring %d of %d: %s", i+1, len(steps), step.what)
 		if err := step.do(ctx, r); err != nil {
 			return nil, fmt.Errorf("%s: %w\nheadway printed:\n%s", step.what, err, b.cluster.log)
 		}
@@ -115,9 +123,10 @@ func (b *bench) cold(ctx context.Context, r *report) error {
 	return nil
 }
 
-// manifestFor is a Deployment of the demo's server.
-func manifestFor(app string, replicas int, image string) string {
-	return fmt.Sprintf(`apiVersion: apps/v1
+// manifestFor is a Deployment of the demo's server; what is more of its container are
+// lines of YAML.
+func manifestFor(app string, replicas int, image string, more ...string) string {
+	head := fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: %[1]s
@@ -135,11 +144,15 @@ spec:
           image: headway.local/hello:%[3]s
           ports: [{containerPort: 8080}]
 `, app, replicas, image)
+	for _, line := range more {
+		head += "          " + line + "\n"
+	}
+	return head
 }
 
 // deploy pushes one app and waits until it has rolled out, seen from outside.
-func (b *bench) deploy(ctx context.Context, app string, replicas int, image string) (begin, end time.Time, err error) {
-	begin, wait, err := b.repo.push(ctx, map[string]string{app + ".yaml": manifestFor(app, replicas, image)})
+func (b *bench) deploy(ctx context.Context, app string, replicas int, image string, more ...string) (begin, end time.Time, err error) {
+	begin, wait, err := b.repo.push(ctx, map[string]string{app + ".yaml": manifestFor(app, replicas, image, more...)})
 	if err != nil {
 		return begin, end, err
 	}
@@ -239,41 +252,52 @@ func (b *bench) divide(app, line string, begin, end time.Time) (split, error) {
 
 // rest measures what the cluster holds and uses with one Deployment that nobody
 // asks for anything.
-func (b *bench) rest(ctx context.Context, r *report) error {
+func (b *bench) rest(ctx context.Context, r *report) (err error) {
+	r.Idle, err = b.usage(ctx)
+	return err
+}
+
+// usage is what each part of the cluster uses while nobody asks it for anything, and
+// holds after that.
+func (b *bench) usage(ctx context.Context) (map[string]idle, error) {
 	found, err := b.cluster.processes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	before := map[process]time.Duration{}
 	for _, p := range found {
 		if before[p], err = p.cpu(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	begin := time.Now()
 	select {
 	case <-time.After(b.idle):
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
-	elapsed := time.Since(begin)
-	r.Idle = map[string]idle{}
+	used := map[process]time.Duration{}
 	for _, p := range found {
 		after, err := p.cpu()
 		if err != nil {
-			return err
+			return nil, err
 		}
+		used[p] = after - before[p]
+	}
+	elapsed := time.Since(begin)
+	parts := map[string]idle{}
+	for _, p := range found {
 		m, err := p.memory()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		sum := r.Idle[p.part]
+		sum := parts[p.part]
 		sum.Processes++
 		sum.add(m)
-		sum.CPU += 100 * float64(after-before[p]) / float64(elapsed)
-		r.Idle[p.part] = sum
+		sum.CPU += 100 * float64(used[p]) / float64(elapsed)
+		parts[p.part] = sum
 	}
-	return nil
+	return parts, nil
 }
 
 func (b *bench) fifty(ctx context.Context, r *report) error {

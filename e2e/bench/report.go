@@ -17,6 +17,9 @@ type report struct {
 	PushRuns            []float64       `json:"pushToReadyRuns"`
 	Fifty               float64         `json:"fiftyPodsReady"`
 	Delete              float64         `json:"fiftyPodsDeleted"`
+	Hundred             float64         `json:"hundredPodsReady"`
+	Full                full            `json:"fullNode"`
+	Graceful            graceful        `json:"gracefulStop"`
 	Kill                float64         `json:"killToRunning"`
 	Roll                float64         `json:"rollingUpdateOfTen"`
 	Routed              float64         `json:"readyToRouted"`
@@ -46,20 +49,36 @@ type idle struct {
 }
 
 // ours is Headway without containerd, all is with it and its shims.
-func (r *report) ours() idle { return r.sum("headway", "keeper") }
-func (r *report) all() idle  { return r.sum("headway", "keeper", "containerd", "shims") }
+func (r *report) ours() idle { return sum(r.Idle, "headway", "keeper") }
+func (r *report) all() idle  { return sum(r.Idle, "headway", "keeper", "containerd", "shims") }
 
-func (r *report) sum(parts ...string) idle {
+func sum(of map[string]idle, parts ...string) idle {
 	var s idle
 	for _, p := range parts {
-		s.add(r.Idle[p].memory)
-		s.Processes += r.Idle[p].Processes
-		s.CPU += r.Idle[p].CPU
+		s.add(of[p].memory)
+		s.Processes += of[p].Processes
+		s.CPU += of[p].CPU
 	}
 	return s
 }
 
-// line is one line of the table. A zero means that there is no such figure.
+// perHundred is how much more parts of the cluster hold and use for each 100 pods of the
+// full node.
+func (r *report) perHundred(parts ...string) idle {
+	if r.Full.Pods == 0 {
+		return idle{}
+	}
+	few, many, hundreds := sum(r.Idle, parts...), sum(r.Full.Idle, parts...), float64(r.Full.Pods)/100
+	return idle{
+		memory: memory{
+			Anonymous: int64(float64(many.Anonymous-few.Anonymous) / hundreds), Pss: int64(float64(many.Pss-few.Pss) / hundreds),
+		},
+		CPU: (many.CPU - few.CPU) / hundreds,
+	}
+}
+
+// line is one line of the table. A zero means that there is no such figure, or that it
+// was not measured.
 type line struct {
 	what                            string
 	value, target, kubernetes, moby float64
@@ -73,10 +92,17 @@ const mb = 1e6
 // kind of machine when it had nothing else to do.
 func (r *report) lines() []line {
 	ours, all := r.ours(), r.all()
+	ours100, all100 := r.perHundred("headway", "keeper"), r.perHundred("headway", "keeper", "containerd", "shims")
 	return []line{
 		{"push → Ready, one pod (Kubernetes: kubectl apply → Ready)", r.Push.Total, 0.3, 0.35, 0.41, "s", 2},
 		{"50 pods → all Ready", r.Fifty, 2.5, 7.7, 4.3, "s", 2},
 		{"delete of the 50", r.Delete, 2, 6.2, 5.4, "s", 2},
+		{"100 pods → all Ready", r.Hundred, 0, 0, 0, "s", 2},
+		{"pods started per second, while a node fills with 250", r.Full.Started, 0, 0, 0, "/s", 1},
+		{"pods deleted per second, while it empties", r.Full.Deleted, 0, 0, 0, "/s", 1},
+		{"graceful stop, the container ends at once", r.Graceful.AtOnce, 0, 0, 0, "s", 3},
+		{"graceful stop, preStop of sleep 1 s: over that second", r.Graceful.Sleep, 0, 0, 0, "s", 3},
+		{"graceful stop, preStop of a program that ends at once", r.Graceful.Exec, 0, 0, 0, "s", 3},
 		{"kill a container → running again", r.Kill, 0.2, 1.0, 0.61, "s", 2},
 		{"rolling update of 10", r.Roll, 2, 3.6, 16, "s", 2},
 		{"Ready → first request through a Service", r.Routed, 0, 0, 0, "s", 3},
@@ -88,6 +114,10 @@ func (r *report) lines() []line {
 		{"memory, Pss: with containerd and shims", float64(all.Pss) / mb, 0, 0, 0, "MB", 0},
 		{"idle processor, % of a core: ours", ours.CPU, 1, 5, 0.55, "%", 2},
 		{"idle processor, % of a core: with containerd and shims", all.CPU, 0, 0, 0, "%", 2},
+		{"idle processor per 100 pods with two HTTP probes every 10 s, % of a core: ours", ours100.CPU, 0, 0, 0, "%", 2},
+		{"idle processor per 100 such pods: with containerd and shims", all100.CPU, 0, 0, 0, "%", 2},
+		{"memory per such pod, anonymous: ours", float64(ours100.Anonymous) / 100 / mb, 0, 0, 0, "MB", 2},
+		{"memory per such pod, anonymous: with containerd and shims", float64(all100.Anonymous) / 100 / mb, 0, 0, 0, "MB", 2},
 		{"binary, stripped", float64(r.Binary) / mb, 150, 0, 0, "MB", 0},
 	}
 }
@@ -117,13 +147,19 @@ func (r *report) markdown(out io.Writer) error {
 	}
 	fmt.Fprintf(&b, "\nAll runs: %.2f s.\n", r.PushRuns)
 	b.WriteString("\n| idle, by part | processes | anonymous MB | Pss MB | % of a core |\n|---|---:|---:|---:|---:|\n")
-	for _, part := range []string{"headway", "keeper", "containerd", "shims"} {
-		i := r.Idle[part]
-		fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.2f |\n", part, i.Processes, float64(i.Anonymous)/mb, float64(i.Pss)/mb, i.CPU)
-	}
+	byPart(&b, r.Idle)
+	fmt.Fprintf(&b, "\n| %d more pods, probed, by part | processes | anonymous MB | Pss MB | %% of a core |\n|---|---:|---:|---:|---:|\n", r.Full.Pods)
+	byPart(&b, r.Full.Idle)
 	r.many(&b)
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+func byPart(b *strings.Builder, parts map[string]idle) {
+	for _, part := range []string{"headway", "keeper", "containerd", "shims"} {
+		i := parts[part]
+		fmt.Fprintf(b, "| %s | %d | %.0f | %.0f | %.2f |\n", part, i.Processes, float64(i.Anonymous)/mb, float64(i.Pss)/mb, i.CPU)
+	}
 }
 
 // many adds the table about large repositories.
@@ -150,6 +186,9 @@ func (r *report) many(b *strings.Builder) {
 }
 
 func (l line) figure(v float64) string {
+	if v == 0 {
+		return "–" // not measured
+	}
 	return fmt.Sprintf("%.*f %s", l.digits, v, l.unit)
 }
 

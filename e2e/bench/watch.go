@@ -34,6 +34,7 @@ type deployment struct {
 type observer struct {
 	mu          sync.Mutex
 	pods        map[types.UID]*pod
+	gone        map[string][]time.Time // when the pods of an app went
 	deployments map[string]*deployment
 	changed     chan struct{}
 	failed      error
@@ -41,7 +42,7 @@ type observer struct {
 
 // observe starts to watch; it ends with ctx.
 func observe(ctx context.Context, c *cluster) (*observer, error) {
-	o := &observer{pods: map[types.UID]*pod{}, deployments: map[string]*deployment{}, changed: make(chan struct{})}
+	o := &observer{pods: map[types.UID]*pod{}, gone: map[string][]time.Time{}, deployments: map[string]*deployment{}, changed: make(chan struct{})}
 	pods, err := c.client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
@@ -85,6 +86,8 @@ func (o *observer) note(e watch.Event, now time.Time) {
 	case *corev1.Pod:
 		if e.Type == watch.Deleted {
 			delete(o.pods, object.UID)
+			app := object.Labels["app"]
+			o.gone[app] = append(o.gone[app], now)
 			return
 		}
 		p := o.pods[object.UID]
