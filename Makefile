@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build up test check hunt simulate e2e bench deps tools generate clean
+.PHONY: help build up test check hunt simulate e2e bench conformance deps tools generate clean
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -14,7 +14,7 @@ EMBED   := cmd/headway/embedded
 STATIC  := CGO_ENABLED=0 $(GO) build -trimpath
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/headway, with the keeper and the demo images inside
 	@mkdir -p bin
@@ -45,6 +45,9 @@ hunt: deps build ## property tests and fuzz targets with new random seeds, RUNS 
 
 bench: deps build ## measure, and print the table of docs/benchmarks.md
 	@scripts/bench
+
+conformance: deps build ## Kubernetes' own conformance specs, and a table of what passes: [FOCUS=regex] [SKIP=regex]
+	@FOCUS='$(FOCUS)' SKIP='$(SKIP)' scripts/conformance
 
 simulate: ## a whole cluster with faults, from seeds, until stopped: [SEED=N] [RUNS=N] [NODES=N]
 	@SEED='$(SEED)' RUNS='$(RUNS)' NODES='$(NODES)' scripts/simulate
