@@ -196,6 +196,10 @@ func (a *Agent) start(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 	vars, err := environment(surroundings{
 		pod: pod, podIPs: o.addresses(), hostIPs: o.hostIPs, allocatable: a.node.Status.Allocatable, objects: a.things, links: a.flow.links(pod),
 	}, c)
+	var cmd, args []string
+	if err == nil {
+		cmd, args, err = command(c, vars)
+	}
 	if err == nil {
 		err = checkUser(pod, c, image)
 	}
@@ -219,7 +223,6 @@ func (a *Agent) start(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 		}
 		return
 	}
-	cmd, args := command(c, vars)
 	state, err := a.cfg.Runtime.StartContainer(ctx, ContainerSpec{
 		Pod: pod, Container: c, Attempt: s.attempt, Image: image, Env: envList(vars), Command: cmd, Args: args, Mounts: mounts, Target: target, Hash: specHash(c),
 	})

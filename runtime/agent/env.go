@@ -40,10 +40,19 @@ func environment(s surroundings, c *corev1.Container) (map[string]string, error)
 			return nil, err
 		}
 	}
+	left := mostHanded
+	for name, value := range vars {
+		left -= len(name) + len(value)
+	}
 	lookup := func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
 	for _, e := range c.Env {
 		if e.ValueFrom == nil {
-			vars[e.Name] = expand(e.Value, lookup)
+			value, err := expand(e.Value, lookup, max(left, 0))
+			if err != nil {
+				return nil, errTooMuch
+			}
+			left -= len(e.Name) + len(value)
+			vars[e.Name] = value
 			continue
 		}
 		value, ok, err := s.valueFrom(c, e.ValueFrom)
@@ -51,22 +60,40 @@ func environment(s surroundings, c *corev1.Container) (map[string]string, error)
 			return nil, err
 		}
 		if ok {
+			left -= len(e.Name) + len(value)
 			vars[e.Name] = value
 		}
+	}
+	if left < 0 {
+		return nil, errTooMuch
 	}
 	return vars, nil
 }
 
-// command expands a container's command and args.
-func command(c *corev1.Container, vars map[string]string) (cmd, args []string) {
+// mostHanded is what Linux hands to a program at most of variables and arguments, in
+// bytes: three quarters of the largest stack.
+const mostHanded = 6 << 20
+
+var errTooMuch = fmt.Errorf("its variables, command and args have more than %d MiB, which no program can be given", mostHanded>>20)
+
+// command expands a container's command and args. Its error holds no value (R14).
+func command(c *corev1.Container, vars map[string]string) (cmd, args []string, err error) {
+	left := mostHanded
 	lookup := func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
-	for _, s := range c.Command {
-		cmd = append(cmd, expand(s, lookup))
+	all := func(list []string) (out []string) {
+		for _, s := range list {
+			value, failed := expand(s, lookup, left)
+			if failed != nil {
+				err = errTooMuch
+				return nil
+			}
+			left -= len(value)
+			out = append(out, value)
+		}
+		return out
 	}
-	for _, s := range c.Args {
-		args = append(args, expand(s, lookup))
-	}
-	return cmd, args
+	cmd, args = all(c.Command), all(c.Args)
+	return cmd, args, err
 }
 
 // envList is the form that a process takes, sorted.

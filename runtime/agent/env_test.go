@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,8 +39,8 @@ func TestExpand(t *testing.T) {
 		"$é(A)":               "$é(A)",
 		"$(NONE)$(A)$(NONE)$": "$(NONE)a$(NONE)$",
 	} {
-		if got := expand(in, lookup); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
+		if got, err := expand(in, lookup, len(want)); got != want || err != nil {
+			t.Errorf("%q became %q, %v, want %q", in, got, err, want)
 		}
 	}
 }
@@ -49,13 +50,43 @@ func TestExpandWithoutDollarIsTheSame(t *testing.T) {
 		s := rapid.String().Filter(func(s string) bool { return !strings.Contains(s, "$") }).Draw(t, "s")
 		escaped := strings.ReplaceAll(s, "x", "$$")
 		none := func(string) (string, bool) { return "", false }
-		if got := expand(s, none); got != s {
+		if got, err := expand(s, none, len(s)); got != s || err != nil {
 			t.Fatalf("%q became %q", s, got)
 		}
-		if got := expand(escaped, none); got != strings.ReplaceAll(s, "x", "$") {
+		if got, err := expand(escaped, none, len(s)); got != strings.ReplaceAll(s, "x", "$") || err != nil {
 			t.Fatalf("%q became %q", escaped, got)
 		}
 	})
+}
+
+// A few variables, each ten times the one before it, would take gigabytes, and the agent
+// with them.
+func TestVariablesThatGrow(t *testing.T) {
+	pod := &corev1.Pod{}
+	grown := []corev1.EnvVar{{Name: "A0", Value: strings.Repeat("x", 1000)}}
+	for i := range 8 {
+		grown = append(grown, corev1.EnvVar{Name: fmt.Sprintf("A%d", i+1), Value: strings.Repeat(fmt.Sprintf("$(A%d)", i), 10)})
+	}
+	if _, err := environment(surroundings{pod: pod}, &corev1.Container{Env: grown}); err == nil || err.Error() != errTooMuch.Error() {
+		t.Errorf("error %v", err)
+	}
+	vars, err := environment(surroundings{pod: pod}, &corev1.Container{Env: grown[:4]})
+	if err != nil || len(vars["A3"]) != 1000_000 {
+		t.Errorf("%d bytes, %v", len(vars["A3"]), err)
+	}
+	for what, c := range map[string]*corev1.Container{
+		"command": {Command: []string{strings.Repeat("$(A3)", 10)}}, "args": {Command: []string{"$(A3)"}, Args: []string{"$(A3)$(A3)$(A3)", "$(A3)$(A3)$(A3)"}},
+	} {
+		if _, _, err := command(c, vars); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if cmd, args, err := command(&corev1.Container{Command: []string{"$(A3)"}, Args: []string{"$(A3)$(A3)"}}, vars); err != nil || len(cmd[0]) != 1000_000 || len(args[0]) != 2000_000 {
+		t.Errorf("%v", err)
+	}
+	if _, err := expandAll("$(A3)", vars); err == nil || !strings.Contains(err.Error(), "subPathExpr") {
+		t.Errorf("a path of a million bytes: error %v", err)
+	}
 }
 
 func envPod() (*corev1.Pod, surroundings) {
@@ -125,7 +156,10 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	c := &corev1.Container{Command: []string{"run", "$(PLAIN)"}, Args: []string{"$$(PLAIN)", "$(NAME).$(NONE)"}}
-	cmd, args := command(c, got)
+	cmd, args, err := command(c, got)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if strings.Join(cmd, " ") != "run v" || strings.Join(args, " ") != "$(PLAIN) web.$(NONE)" {
 		t.Error(cmd, args)
 	}

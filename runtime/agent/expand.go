@@ -1,20 +1,30 @@
 package agent
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // expand replaces each $(NAME) in s by lookup's value. $$ stands for one $, so
 // $$(NAME) stays as $(NAME); a reference that lookup does not know, and a $
-// before anything else, stay as they are.
-func expand(s string, lookup func(name string) (string, bool)) string {
+// before anything else, stay as they are. The error is that it becomes longer than most
+// bytes: a few variables, each some times the one before it, would fill any memory.
+func expand(s string, lookup func(name string) (string, bool), most int) (string, error) {
 	if !strings.Contains(s, "$") {
-		return s
+		if len(s) > most {
+			return "", errTooLong
+		}
+		return s, nil
 	}
 	var out strings.Builder
 	for {
 		before, after, found := strings.Cut(s, "$")
 		out.WriteString(before)
+		if out.Len() > most {
+			return "", errTooLong
+		}
 		if !found {
-			return out.String()
+			return out.String(), nil
 		}
 		s = after
 		switch {
@@ -32,6 +42,9 @@ func expand(s string, lookup func(name string) (string, bool)) string {
 			if !known {
 				value = "$(" + name + ")"
 			}
+			if len(value) > most-out.Len() {
+				return "", errTooLong
+			}
 			out.WriteString(value)
 			s = rest
 		default:
@@ -39,3 +52,5 @@ func expand(s string, lookup func(name string) (string, bool)) string {
 		}
 	}
 }
+
+var errTooLong = errors.New("it becomes too long")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -202,13 +203,16 @@ func (a *Agent) mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 // expandAll is expand where every variable must be known.
 func expandAll(s string, vars map[string]string) (string, error) {
 	var unknown error
-	out := expand(s, func(name string) (string, bool) {
+	out, err := expand(s, func(name string) (string, bool) {
 		v, ok := vars[name]
 		if !ok && unknown == nil {
 			unknown = fmt.Errorf("missing value for %q", name)
 		}
 		return v, ok
-	})
+	}, unix.PathMax)
+	if unknown == nil && err != nil {
+		unknown = fmt.Errorf("a subPathExpr becomes longer than %d bytes", unix.PathMax)
+	}
 	return out, unknown
 }
 

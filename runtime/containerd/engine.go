@@ -10,10 +10,8 @@ import (
 	"sync"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	digest "github.com/opencontainers/go-digest"
@@ -31,14 +29,13 @@ type engine struct {
 	client   *client.Client
 	hosts    string
 	platform platforms.MatchComparer // of this machine
+	looks    looks
 
 	mu    sync.Mutex
 	cache map[string]image.Image  // by canonical name; valid as long as the digest is
-	users map[string]userOf       // by layers and name
+	users map[string]specs.User   // by layers and name
 	sizes map[digest.Digest]int64 // of the images that were there at the last look; never changed in place
 }
-
-type userOf struct{ user specs.User }
 
 // policyOf reads a pull policy; an empty one is what Kubernetes makes of it.
 func policyOf(p corev1.PullPolicy, ref string) (image.Policy, error) {
@@ -204,36 +201,4 @@ func userName(spec agent.ContainerSpec) string {
 		name += ":" + strconv.FormatInt(*group, 10)
 	}
 	return name
-}
-
-// user looks a name up in the image's own /etc/passwd and /etc/group, once per
-// image: snapshot is any container's writable layer over it.
-func (e *engine) user(ctx context.Context, img image.Image, snapshot, name string) (specs.User, error) {
-	key := img.ChainID + " " + name
-	e.mu.Lock()
-	known, ok := e.users[key]
-	e.mu.Unlock()
-	if ok {
-		return known.user, nil
-	}
-	c := &containers.Container{Snapshotter: snapshotter, SnapshotKey: snapshot}
-	s := &oci.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{}}
-	opts := []oci.SpecOpts{}
-	if name != "" {
-		opts = append(opts, oci.WithUser(name))
-	}
-	who, _, _ := strings.Cut(name, ":")
-	if who == "" {
-		who = "0"
-	}
-	opts = append(opts, oci.WithAdditionalGIDs(who))
-	for _, o := range opts {
-		if err := o(ctx, e.client, c, s); err != nil {
-			return specs.User{}, fmt.Errorf("find user %q in image %s: %w", name, img.Reference, err)
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.users[key] = userOf{s.Process.User}
-	return s.Process.User, nil
 }

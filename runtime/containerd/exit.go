@@ -53,20 +53,18 @@ func (r *Runtime) exited(ctx context.Context, id string, code uint32, at time.Ti
 		r.cfg.Log.Warn("termination message not read", "container", id, "err", err)
 	}
 	record.FromLog = c.message.fromLog && record.Message == "" && code != 0
-	if err := writeRecord(r.pod(uid).containerRecord(id), record); err != nil {
-		// containerd still has the exit, as long as we do not delete the task.
-		r.cfg.Log.Error("exit not recorded", "container", id, "err", err)
-		return
-	}
+	err = writeRecord(r.pod(uid).containerRecord(id), record)
 	if record.FromLog {
 		r.group.Go(func() { r.conclude(ctx, uid, id, c, record) })
 		return
 	}
-	r.ended(ctx, uid, id, c, record)
+	r.ended(ctx, uid, id, c, record, err)
 }
 
-// ended tells of an exit that is on record.
-func (r *Runtime) ended(ctx context.Context, uid types.UID, id string, c *container, record containerRecord) {
+// ended tells of an exit; unwritten is why it is not on record, if it is not. That is
+// made up for when there is room on the disk: who waits for the end, perhaps to make
+// that room, does not wait for it.
+func (r *Runtime) ended(ctx context.Context, uid types.UID, id string, c *container, record containerRecord, unwritten error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, now := r.find(id); now != c || c.state.Phase == agent.Exited {
@@ -74,7 +72,39 @@ func (r *Runtime) ended(ctx context.Context, uid types.UID, id string, c *contai
 	}
 	r.finish(c, record)
 	r.notify(uid)
-	r.cleanLater(ctx, id)
+	if unwritten == nil {
+		r.cleanLater(ctx, id)
+		return
+	}
+	r.cfg.Log.Error("exit not recorded yet", "container", id, "err", unwritten)
+	r.group.Go(func() { r.recordLater(ctx, uid, id, c) })
+}
+
+// How soon, and how rarely at last, it is tried again to write an exit down.
+const recordSoon, recordRarely = 100 * time.Millisecond, 10 * time.Second
+
+// recordLater writes down how a container ended, as soon as that succeeds, and cleans up
+// after it then: until it is on record only containerd knows of it, by what is left of
+// its process.
+func (r *Runtime) recordLater(ctx context.Context, uid types.UID, id string, c *container) {
+	for wait := recordSoon; ; wait = min(2*wait, recordRarely) {
+		select {
+		case <-r.over:
+			return // the next process asks containerd
+		case <-time.After(wait):
+		}
+		r.mu.Lock()
+		_, now := r.find(id)
+		record := c.record
+		r.mu.Unlock()
+		if now != c {
+			return // it was removed meanwhile
+		}
+		if err := writeRecord(r.pod(uid).containerRecord(id), record); err == nil {
+			r.cleanLater(ctx, id)
+			return
+		}
+	}
 }
 
 // cleanLater cleans up beside whatever comes next. If it fails, the next start,

@@ -89,10 +89,7 @@ func (r *Runtime) conclude(ctx context.Context, uid types.UID, id string, c *con
 		r.cfg.Log.Warn("termination message not read from the log", "container", id, "err", err)
 	}
 	record.Message, record.FromLog = strings.ToValidUTF8(string(end.text), "\uFFFD"), false
-	if err := writeRecord(r.pod(uid).containerRecord(id), record); err != nil {
-		r.cfg.Log.Warn("termination message not recorded", "container", id, "err", err)
-	}
-	r.ended(ctx, uid, id, c, record)
+	r.ended(ctx, uid, id, c, record, writeRecord(r.pod(uid).containerRecord(id), record))
 }
 
 // tail keeps the last bytes that are written to it.

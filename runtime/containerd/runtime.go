@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/platforms"
 	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"k8s.io/apimachinery/pkg/types"
@@ -160,7 +161,11 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd at %s: %w", cfg.Socket, err)
 	}
-	r.engine = &engine{client: r.client, hosts: cfg.HostsDir, platform: platforms.Default(), cache: map[string]image.Image{}, users: map[string]userOf{}}
+	r.engine = &engine{client: r.client, hosts: cfg.HostsDir, platform: platforms.Default(),
+		looks: looks{filepath.Join(cfg.Dir, "looks")}, cache: map[string]image.Image{}, users: map[string]specs.User{}}
+	if err := r.engine.looks.clear(); err != nil {
+		return nil, errors.Join(err, r.client.Close())
+	}
 	r.images, err = image.New(image.Config{Engine: r.engine, Parallel: pulls, PerHost: pullsPerHost, Dir: filepath.Join(cfg.Dir, "images"), Log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, r.client.Close())

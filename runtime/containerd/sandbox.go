@@ -195,8 +195,10 @@ func (r *Runtime) stopSandbox(ctx context.Context, record sandboxRecord) error {
 		return err
 	}
 	record.Stopped, record.Whole, record.Ports, record.IPs = true, false, nil, nil
+	// On a full disk the volumes of this very pod may be what fills it, and they go only
+	// when it has stopped. Its namespaces are gone, by which a restart finds it not ready.
 	if err := writeRecord(dir.record(), record); err != nil {
-		return err
+		r.cfg.Log.Warn("stop of a pod not recorded", "namespace", record.Namespace, "pod", record.Name, "err", err)
 	}
 	r.setSandbox(record, false)
 	return nil

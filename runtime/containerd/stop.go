@@ -76,7 +76,10 @@ func (r *Runtime) terminate(ctx context.Context, uid types.UID, id string, c *co
 	if isClosed(c.dead) {
 		return nil
 	}
-	return r.noteSignal(uid, id, c, record)
+	if err := r.noteSignal(uid, id, c, record); err != nil { // a full disk: what is stopped may be what fills it
+		r.cfg.Log.Warn("stop signal not recorded: after a restart of the agent it is sent again", "container", id, "err", err)
+	}
+	return nil
 }
 
 // youth is how long a program may need to begin to handle signals.
