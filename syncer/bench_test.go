@@ -174,12 +174,14 @@ func BenchmarkRuntimeWatch(b *testing.B) {
 	if len(pods) != len(status) {
 		b.Fatalf("%d pods", len(pods))
 	}
+	var news []store.Event
+	for _, pod := range pods {
+		news = append(news, store.Event{Key: store.KeyOf(pod), Object: pod})
+	}
 	rw := NewRuntimeWatch(w.s, nil)
 	for b.Loop() {
-		for _, pod := range pods {
-			if err := rw.Reconcile(b.Context(), store.KeyOf(pod)); err != nil {
-				b.Fatal(err)
-			}
+		rw.Handle(news)
+		for rw.Step(b.Context()) {
 		}
 	}
 }

@@ -28,7 +28,7 @@ func NewRuntimeWatch(s *Syncer, metrics prometheus.Registerer) *RuntimeWatch {
 	w.loop = reconcile.New(reconcile.Config{
 		Name:       s.named("runtimedrift"),
 		Reconciler: w,
-		Watches:    []reconcile.Watch{{Resource: api.Pods(), Keys: ended}},
+		Watches:    []reconcile.Watch{{Resource: api.Pods(), Keys: newsOf}},
 		List:       func() []reconcile.Key { return nil },
 		Workers:    1,
 		Log:        s.cfg.Log,
@@ -50,8 +50,9 @@ func (w *RuntimeWatch) Step(ctx context.Context) bool { return w.loop.Step(ctx) 
 // Handle is for store.OnEvents.
 func (w *RuntimeWatch) Handle(events []store.Event) { w.loop.Handle(events) }
 
-// ended gives the pod of an event by which a container has ended or got an image.
-func ended(e store.Event) []reconcile.Key {
+// newsOf gives the pod of an event by which a container has ended, and its controller
+// where one runs an image now: many pods of one controller are one piece of work.
+func newsOf(e store.Event) (keys []reconcile.Key) {
 	now, ok := e.Object.(*corev1.Pod)
 	if !ok {
 		return nil
@@ -60,59 +61,74 @@ func ended(e store.Event) []reconcile.Key {
 	if was, ok := e.Previous.(*corev1.Pod); ok {
 		before = was.Status.ContainerStatuses
 	}
+	ended, image := false, false
 	for _, c := range now.Status.ContainerStatuses {
 		i := slices.IndexFunc(before, func(b corev1.ContainerStatus) bool { return b.Name == c.Name })
-		if i < 0 || before[i].ImageID != c.ImageID || before[i].RestartCount != c.RestartCount || (before[i].State.Terminated == nil) != (c.State.Terminated == nil) {
-			return []reconcile.Key{e.Key}
-		}
+		ended = ended || i < 0 || before[i].RestartCount != c.RestartCount || (before[i].State.Terminated == nil) != (c.State.Terminated == nil)
+		image = image || c.State.Running != nil && (i < 0 || before[i].State.Running == nil || before[i].ImageID != c.ImageID)
 	}
-	return nil
+	if ended {
+		keys = append(keys, e.Key)
+	}
+	if controller, ok := ownerKey(now); ok && image {
+		keys = append(keys, controller)
+	}
+	return keys
 }
 
-// Reconcile says what is new about a pod and its workload.
+// Reconcile says what is new about a pod, or about the workload of a controller.
 func (w *RuntimeWatch) Reconcile(ctx context.Context, key reconcile.Key) error {
-	pod, ok := w.s.cfg.Store.Get(key).(*corev1.Pod)
-	if !ok || pod.DeletionTimestamp != nil {
-		return nil
-	}
-	owners := w.s.declaredOwners()
-	top, declared := owners.find(pod)
-	if !declared {
-		return nil
-	}
 	now := w.s.cfg.Now()
 	for told, at := range w.told {
 		if now.Sub(at) > recently {
 			delete(w.told, told)
 		}
 	}
+	if key.GroupResource == api.Pods() {
+		w.ends(ctx, key, now)
+	} else {
+		w.images(ctx, key)
+	}
+	return nil
+}
+
+// ends says which containers of a pod were killed.
+func (w *RuntimeWatch) ends(ctx context.Context, key reconcile.Key, now time.Time) {
+	pod, ok := w.s.cfg.Store.Get(key).(*corev1.Pod)
+	if !ok || pod.DeletionTimestamp != nil {
+		return
+	}
+	if _, declared := w.s.declaredOwners().find(pod); !declared {
+		return
+	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if d, ok := killed(pod, c, now); ok {
 			w.say(ctx, pod, "ContainerKilled", string(pod.UID)+" "+c.Name+" "+d.Time.String(), "Container "+c.Name+" "+d.Message)
 		}
 	}
-	images := imagesOf{}
-	if images.add(pod); len(images) == 0 {
-		return nil // what the others run is no news of this pod's
+}
+
+// images says where pods of the workload that a controller belongs to run different
+// images under one name.
+func (w *RuntimeWatch) images(ctx context.Context, controller reconcile.Key) {
+	workload := w.s.declaredOwner(controller)
+	about := w.s.cfg.Store.Get(workload.key)
+	if !workload.ok || about == nil {
+		return
 	}
-	images = imagesOf{}
-	for _, obj := range w.s.cfg.Store.List(api.Pods(), pod.Namespace) {
-		other, ok := obj.(*corev1.Pod)
-		if !ok || other.DeletionTimestamp != nil {
+	owners, images := w.s.declaredOwners(), imagesOf{}
+	for _, obj := range w.s.cfg.Store.List(api.Pods(), controller.Namespace) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if t, ok := owners.find(other); ok && t == top {
-			images.add(other)
+		if top, ok := owners.find(pod); ok && top == workload.key {
+			images.add(pod)
 		}
 	}
-	about := w.s.cfg.Store.Get(top)
-	if about == nil {
-		return nil
+	for _, d := range images.drift(workload.key) {
+		w.say(ctx, about, "ImageDiffers", titleOf(workload.key)+" "+d.Message, d.Message)
 	}
-	for _, d := range images.drift(top) {
-		w.say(ctx, about, "ImageDiffers", titleOf(top)+" "+d.Message, d.Message)
-	}
-	return nil
 }
 
 // say makes one Event of one thing that has happened.
