@@ -11,6 +11,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -228,6 +229,18 @@ func under(p string, roots []string) bool {
 
 func repository(t *testing.T) []file {
 	t.Helper()
+	files, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("found no Go files")
+	}
+	return files
+}
+
+// parsed is every Go file of the repository. All tests read the same.
+var parsed = sync.OnceValues(func() ([]file, error) {
 	root := filepath.Join("..", "..")
 	fset := token.NewFileSet()
 	var files []file
@@ -249,7 +262,7 @@ func repository(t *testing.T) []file {
 		if !strings.HasSuffix(rel, ".go") {
 			return nil
 		}
-		syntax, err := parser.ParseFile(fset, p, nil, parser.ParseComments)
+		syntax, err := parser.ParseFile(fset, p, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -264,14 +277,8 @@ func repository(t *testing.T) []file {
 		files = append(files, f)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("found no Go files")
-	}
-	return files
-}
+	return files, err
+})
 
 func sortedKeys(m map[string]bool) []string {
 	var keys []string
