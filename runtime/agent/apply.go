@@ -237,7 +237,11 @@ func (a *Agent) start(ctx context.Context, e *entry, pod *corev1.Pod, s step) {
 	if err != nil {
 		delete(e.record.images, c.Name) // it may be the image that is gone
 		e.refresh = true                // and the attempt may exist, dead
-		a.failed(e, pod, c, trouble{reason: "RunContainerError", message: err.Error()})
+		reason := "RunContainerError"
+		if unmade := (*CreateError)(nil); errors.As(err, &unmade) {
+			reason = "CreateContainerError"
+		}
+		a.failed(e, pod, c, trouble{reason: reason, message: err.Error()})
 		return
 	}
 	delete(e.record.troubles, c.Name)

@@ -24,7 +24,8 @@ type Meter interface {
 	Written(ctx context.Context, uids ...types.UID) ([]Written, error)
 }
 
-// Written is what all attempts of a container that are there have written.
+// Written is what all attempts of a container that are there have written. Without the
+// name of one it is what any of the pod's have, into what they have in common.
 type Written struct {
 	Pod       types.UID
 	Container string

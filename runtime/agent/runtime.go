@@ -245,6 +245,13 @@ type ImageError struct {
 func (e *ImageError) Error() string { return e.Err.Error() }
 func (e *ImageError) Unwrap() error { return e.Err }
 
+// CreateError is why StartContainer made nothing of an attempt. Otherwise what was made
+// failed to start.
+type CreateError struct{ Err error }
+
+func (e *CreateError) Error() string { return e.Err.Error() }
+func (e *CreateError) Unwrap() error { return e.Err }
+
 // LogRequest asks for the log of one container.
 type LogRequest struct {
 	UID        types.UID

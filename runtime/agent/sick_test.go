@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -115,4 +116,30 @@ func TestDiskThatIsFull(t *testing.T) {
 			t.Errorf("before %v, after %v", before, after)
 		}
 	})
+}
+
+// A container that cannot be made is told apart from one that does not start, by
+// Kubernetes' reasons.
+func TestContainerThatIsNotMade(t *testing.T) {
+	for reason, failure := range map[string]error{
+		"CreateContainerError": fmt.Errorf("engine: %w", &agent.CreateError{Err: errors.New("no such user")}),
+		"RunContainerError":    errors.New("no such program"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			machine := fake.New(fake.Config{Fail: func(op, _ string) error {
+				if op == "StartContainer" {
+					return failure
+				}
+				return nil
+			}})
+			s := newServer(t)
+			run(t, s, machine, t.TempDir())
+			p := pod("web")
+			s.assign(p)
+			sleep(time.Minute)
+			if w := s.state(p, "c0").State.Waiting; w == nil || w.Reason != reason || w.Message != failure.Error() {
+				t.Errorf("%s: %+v", reason, w)
+			}
+		})
+	}
 }

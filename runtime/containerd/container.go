@@ -343,7 +343,7 @@ func (r *Runtime) startFailed(ctx context.Context, id string, spec agent.Contain
 	_, err := r.client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {
 		// Nothing that List could show was made: give back what was.
-		return agent.ContainerState{}, errors.Join(cause, r.discard(ctx, id))
+		return agent.ContainerState{}, &agent.CreateError{Err: errors.Join(cause, r.discard(ctx, id))}
 	}
 	if err != nil {
 		return agent.ContainerState{}, errors.Join(cause, err)

@@ -32,17 +32,16 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 	if !runs {
 		return 0, fmt.Errorf("run a command: container %s does not run", req.ID)
 	}
-	if req.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
-		defer cancel()
-	}
 	var eof chan struct{}
 	if req.Stdin != nil {
 		eof = make(chan struct{})
 		req.Stdin = &input{Reader: req.Stdin, ended: sync.OnceFunc(func() { close(eof) })}
 	}
-	p, err := r.command(ctx, filepath.Join(r.pod(uid).execs(), req.ID), req)
+	// The time that a command has counts from its start, as in Kubernetes: on a busy machine
+	// the making of a process takes longer than most probes last.
+	making, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	p, err := r.command(making, filepath.Join(r.pod(uid).execs(), req.ID), req)
 	if err != nil {
 		return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
 	}
@@ -58,10 +57,15 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 	defer cancel()
 	ended, err := p.Wait(waiting)
 	if err == nil {
-		err = p.Start(ctx)
+		err = p.Start(making)
 	}
-	if err != nil { // also at the timeout: an engine that hangs says nothing of the container (R8)
+	if err != nil { // also in the end: an engine that hangs says nothing of the container (R8)
 		return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
+	}
+	if req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Timeout)
+		defer cancel()
 	}
 	for sizes := req.Sizes; ; {
 		select {
@@ -88,6 +92,9 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 		}
 	}
 }
+
+// commandTime is how long the engine may take to start a command.
+const commandTime = 30 * time.Second
 
 // printed waits until everything that a command has printed is handed on, which is not
 // said by its end: the pipes still hold some, and a child of it may have them open.

@@ -3,6 +3,7 @@ package containerd
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -27,8 +28,10 @@ func TestExec(t *testing.T) {
 	if got := string(out.text); got != "/work pod 1000 1000 [1000 2000]\n" {
 		t.Fatalf("it is %q", got)
 	}
-	// A command that did not begin in its time says nothing of the container (R8).
-	if _, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "where"}, Timeout: time.Nanosecond}); err == nil || errors.Is(err, agent.ErrKilled) {
+	// A command that did not begin says nothing of the container (R8).
+	soon, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if _, err := n.Exec(soon, agent.ExecRequest{ID: c.ID, Command: []string{"/program", "where"}}); err == nil || errors.Is(err, agent.ErrKilled) {
 		t.Fatalf("a command that was not begun: %v", err)
 	}
 	// What the process of an agent leaves that ends at once: a command that runs, and
@@ -58,5 +61,30 @@ func TestExec(t *testing.T) {
 	}
 	if s := n.wait(pod.UID, "the container", func(agent.SandboxState) bool { return true }); s.Containers[0].Phase != agent.Running || s.Containers[0].ID != c.ID {
 		t.Fatalf("%+v", s.Containers[0])
+	}
+}
+
+// The time of a command counts from its start: an engine that is slow to begin, on a busy
+// machine, lets no probe fail that asks something quick.
+func TestCommandOfASlowEngine(t *testing.T) {
+	n := newNode(t)
+	n.close()
+	slow := filepath.Join(n.cfg.Dir, "slow")
+	script := "#!/bin/sh\nfor a in \"$@\"; do [ \"$a\" = exec ] && sleep 1; done\nexec runc \"$@\"\n"
+	if err := os.WriteFile(slow, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.cfg.OCIRuntime = slow
+	n.open()
+	c := n.start(testPod("sleep"))
+	ask := func(timeout time.Duration, command ...string) error {
+		_, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: command, Timeout: timeout})
+		return err
+	}
+	if err := ask(900*time.Millisecond, "/program", "where"); err != nil {
+		t.Errorf("a quick command: %v", err)
+	}
+	if err := ask(10*time.Millisecond, "/program", "sleep"); !errors.Is(err, agent.ErrKilled) {
+		t.Errorf("one that takes longer: %v", err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"headway.dev/headway/runtime/agent"
 )
 
 // A container gets the huge pages of its limits, and none of a size that it does not name.
@@ -142,5 +144,40 @@ func TestLogFiles(t *testing.T) {
 	}
 	if got, err := logFiles(filepath.Join(root, "none/1.log")); err != nil || got.Bytes != 0 {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// What a container writes into the files that it has of ours counts, too: it would fill
+// the disk past any limit else.
+func TestWrittenIntoOurFiles(t *testing.T) {
+	n := newNode(t)
+	pod := testPod("sleep")
+	c := n.start(pod)
+	written := func() (own, shared int64) {
+		t.Helper()
+		list, err := n.Written(t.Context(), pod.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range list {
+			if w.Container == "" {
+				shared += w.Bytes
+			} else {
+				own += w.Bytes
+			}
+		}
+		return own, shared
+	}
+	if _, shared := written(); shared != 0 {
+		t.Errorf("files that nobody wrote to count %d bytes", shared)
+	}
+	before, _ := written()
+	for _, to := range []string{"/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/dev/termination-log"} {
+		if code, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "fill", to}}); err != nil || code != 0 {
+			t.Fatal(to, code, err)
+		}
+	}
+	if own, shared := written(); own-before < 1<<20 || shared < 3<<20 {
+		t.Errorf("%d and %d bytes, want 1 MiB more and 3 MiB", own-before, shared)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
 	"github.com/containerd/platforms"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -125,6 +126,11 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "pods"), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of pods: %w", err)
+	}
+	// What containerd's client tells on standard error, in a form of its own, is in the
+	// errors of its calls, too.
+	if err := log.SetLevel("fatal"); err != nil {
+		return nil, fmt.Errorf("silence containerd's client: %w", err)
 	}
 	r := &Runtime{
 		cfg: cfg, slots: make(chan struct{}, cfg.Parallel), locks: keyed{busy: map[string]chan struct{}{}},

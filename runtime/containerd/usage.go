@@ -121,7 +121,7 @@ func (c cgroups) processes(path string) (int64, error) {
 }
 
 // Written is agent.Runtime's: containerd measures the layers, and the logs' files are
-// added up.
+// added up, and the others of ours that containers can write.
 func (r *Runtime) Written(ctx context.Context, uids ...types.UID) ([]agent.Written, error) {
 	type attempt struct{ id, log string }
 	attempts := map[types.UID]map[string][]attempt{}
@@ -151,12 +151,58 @@ func (r *Runtime) Written(ctx context.Context, uids ...types.UID) ([]agent.Writt
 					return nil, fmt.Errorf("measure the log of container %s of pod %s: %w", name, uid, err)
 				}
 				w.Add(logs)
+				said, err := plainRoom(r.pod(uid).path("containers", a.id+".message"))
+				if err != nil {
+					return nil, fmt.Errorf("measure the termination message of container %s of pod %s: %w", name, uid, err)
+				}
+				w.Add(said)
 			}
 			out = append(out, w)
+		}
+		if attempts[uid] != nil {
+			shared, err := sharedFiles(r.pod(uid))
+			if err != nil {
+				return nil, fmt.Errorf("measure the files of pod %s: %w", uid, err)
+			}
+			if shared.Bytes > 0 {
+				out = append(out, agent.Written{Pod: uid, Room: shared})
+			}
 		}
 		delete(attempts, uid) // one that is named twice is told of once
 	}
 	return out, nil
+}
+
+// smallFiles is up to what size, in bytes, the files that all containers of a pod have
+// are as we wrote them: they count for nobody then.
+const smallFiles = 64 << 10
+
+// sharedFiles adds up the files that all containers of a pod have, if one of them has
+// written to them.
+func sharedFiles(dir podDir) (out volume.Room, err error) {
+	for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
+		one, err := plainRoom(dir.path(name))
+		if err != nil {
+			return volume.Room{}, err
+		}
+		if one.Bytes > smallFiles {
+			out.Add(one)
+		}
+	}
+	return out, nil
+}
+
+// plainRoom is what one file takes of the disk.
+func plainRoom(path string) (volume.Room, error) {
+	var s unix.Stat_t
+	err := unix.Lstat(path, &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return volume.Room{}, nil
+	}
+	if err != nil {
+		return volume.Room{}, err
+	}
+	return volume.Room{Bytes: s.Blocks * 512, Inodes: 1}, nil
 }
 
 // logFiles adds up a log and what was rotated out of it.

@@ -3,6 +3,7 @@ package containerd
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -127,7 +128,8 @@ func TestImageWithFIFOs(t *testing.T) {
 	}()
 	select {
 	case err := <-failed:
-		if err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		var unmade *agent.CreateError
+		if !errors.As(err, &unmade) || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("it failed with %v", err)
 		}
 	case <-time.After(time.Minute):

@@ -56,6 +56,7 @@ func webServer(t *testing.T) *httptest.Server {
 			http.Error(w, fmt.Sprint(r.Host, r.Header), http.StatusBadRequest)
 		}
 	})
+	mux.HandleFunc("/head", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 300<<10)) })
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
@@ -86,6 +87,7 @@ func TestHTTP(t *testing.T) {
 		{path: "/code/200", change: func(g *corev1.HTTPGetAction) { g.Port = intstr.FromString("other") }, want: Answer{Message: `container c has no port named "other"`}},
 		{path: "/code/200", change: func(g *corev1.HTTPGetAction) { g.Host = ip }, want: Answer{Result: Success}},
 		{path: "/code/200", change: func(g *corev1.HTTPGetAction) { g.Scheme = "HTTPS" }, want: Answer{Result: Failure, Message: "server gave HTTP response to HTTPS client"}},
+		{path: "/head", want: Answer{Result: Failure, Message: "server response headers exceeded 262144 bytes; aborted"}},
 		{path: "/slow", timeout: 50 * time.Millisecond, want: Answer{Result: Failure, Message: "context deadline exceeded"}},
 	} {
 		get := &corev1.HTTPGetAction{Path: test.path, Port: port}

@@ -16,7 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-const mostRedirects = 10
+const (
+	mostRedirects = 10
+	// mostHead is what a container's answer may have before its body, in bytes. Go's own
+	// bound, 10 MiB, is a lot when many are asked at one time.
+	mostHead = 256 << 10
+)
 
 // web asks by HTTP: 200 to 399 is success. A redirect to another host is not
 // followed, and succeeds with a warning.
@@ -79,7 +84,7 @@ func Get(ctx context.Context, get *corev1.HTTPGetAction, ip string, c *corev1.Co
 	client := http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // as in Kubernetes: a pod's certificate is rarely for its address
-			DisableKeepAlives: true, DisableCompression: true, DialContext: dialer().DialContext,
+			DisableKeepAlives: true, DisableCompression: true, DialContext: dialer().DialContext, MaxResponseHeaderBytes: mostHead,
 		},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			switch {

@@ -107,6 +107,11 @@ func main() {
 			fmt.Println(err)
 			os.Exit(1)
 		}
+	case "fill": // a file, with a MiB
+		if err := os.WriteFile(arg(2), make([]byte, 1<<20), 0o644); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	case "term": // on SIGTERM: count it, exit 7 after a while
 		c := make(chan os.Signal, 8)
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
