@@ -175,7 +175,7 @@ func (s *Server) coreResources(options generic.RESTOptionsGetter, scheme *runtim
 		return nil, fmt.Errorf("persistentvolumeclaims: %w", err)
 	}
 	claims.CreateStrategy = claimCreation{claims.CreateStrategy}
-	into := ways{server: s, store: pods.Pod.Store, scheme: scheme}
+	into := ways{server: s, store: pods.Pod.Store, scheme: scheme, may: may}
 	out := resources{
 		api.Namespaces().Resource:             namespaces,
 		"namespaces/status":                   namespaceStatus,

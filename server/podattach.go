@@ -33,6 +33,9 @@ func (e podAttach) ConnectMethods() []string { return []string{http.MethodGet, h
 
 // Connect implements rest.Connecter.
 func (e podAttach) Connect(ctx context.Context, name string, options runtime.Object, _ rest.Responder) (http.Handler, error) {
+	if err := e.enter(ctx); err != nil {
+		return nil, err
+	}
 	o, ok := options.(*core.PodAttachOptions)
 	if !ok {
 		return nil, errOptions

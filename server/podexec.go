@@ -45,6 +45,9 @@ func (e podExec) ConnectMethods() []string { return []string{http.MethodGet, htt
 
 // Connect implements rest.Connecter.
 func (e podExec) Connect(ctx context.Context, name string, options runtime.Object, _ rest.Responder) (http.Handler, error) {
+	if err := e.enter(ctx); err != nil {
+		return nil, err
+	}
 	o, ok := options.(*core.PodExecOptions)
 	if !ok {
 		return nil, errOptions

@@ -42,6 +42,9 @@ func (f podPortForward) ConnectMethods() []string { return []string{http.MethodG
 
 // Connect implements rest.Connecter.
 func (f podPortForward) Connect(ctx context.Context, name string, options runtime.Object, _ rest.Responder) (http.Handler, error) {
+	if err := f.enter(ctx); err != nil {
+		return nil, err
+	}
 	o, ok := options.(*core.PodPortForwardOptions)
 	if !ok {
 		return nil, errOptions

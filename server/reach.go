@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 )
@@ -31,6 +33,7 @@ type ways struct {
 	server *Server
 	store  *genericregistry.Store // of pods
 	scheme *runtime.Scheme
+	may    authorizer.UnconditionalAuthorizer
 }
 
 // Destroy implements rest.Storage; the registries own their stores.
@@ -48,6 +51,33 @@ func (w ways) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	}
 	return pod, w.reachable(pod)
 }
+
+// enter refuses whoever may not create what is asked for. A WebSocket begins with a GET,
+// and to that who may only read has the right: as in Kubernetes since 1.35, looking is
+// not going in.
+func (w ways) enter(ctx context.Context) error {
+	asked, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return fmt.Errorf("say what is asked for: %w", err)
+	}
+	if asked.GetVerb() == "create" {
+		return nil // it was judged
+	}
+	decision, reason, err := w.may.Authorize(ctx, creating{asked})
+	if err != nil {
+		return fmt.Errorf("judge who may enter a pod: %w", err)
+	}
+	if decision != authorizer.DecisionAllow {
+		return apierrors.NewForbidden(corev1.Resource(asked.GetResource()+"/"+asked.GetSubresource()), asked.GetName(), fmt.Errorf("it needs the verb create: %s", reason))
+	}
+	return nil
+}
+
+// creating is a request as one with the verb create.
+type creating struct{ authorizer.Attributes }
+
+// GetVerb implements authorizer.Attributes.
+func (creating) GetVerb() string { return "create" }
 
 // inside reads a pod one of whose containers somebody wants streams of; the name of the
 // container is completed.

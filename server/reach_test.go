@@ -3,6 +3,8 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +20,10 @@ import (
 
 	"headway.dev/headway/server/nodes"
 	"headway.dev/headway/store"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -89,12 +93,15 @@ func (j *journal) String() string {
 }
 
 // within starts a server with a pod "web" that can be reached.
-func within(t *testing.T, i *insides) (*fixture, *journal) {
+func within(t *testing.T, i *insides, change ...func(*Config)) (*fixture, *journal) {
 	t.Helper()
 	said := &journal{}
 	f := start(t, 0, func(c *Config) {
 		c.Pods, c.Log = i, slog.New(slog.NewTextHandler(said, nil))
 		patient(c)
+		for _, more := range change {
+			more(c)
+		}
 	})
 	for _, name := range []string{"web", "waiting"} {
 		p := pod(name, map[string]string{"web": "n1"}[name])
@@ -129,6 +136,39 @@ func withPath(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.APIPath = "/api"
 	return c
+}
+
+// A WebSocket begins with a GET, but who may only get does not come in by one.
+func TestLookingIsNotGoingIn(t *testing.T) {
+	f, _ := within(t, &insides{}, withTokens(t))
+	ways := []string{"pods/exec", "pods/attach", "pods/portforward"}
+	f.account("reader")
+	f.grant("reader", readPods, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: ways, Verbs: []string{"get"}})
+	f.account("operator")
+	f.grant("operator", readPods, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: ways, Verbs: []string{"get", "create"}})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(f.ca.PEM())
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	ask := func(account, way string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/api/v1/namespaces/default/pods/web/"+way+"?command=x&stdout=true", nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+f.token(account, authenticationv1.TokenRequestSpec{}))
+		resp, err := client.Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		must(t, err)
+		return resp.StatusCode, string(body)
+	}
+	for _, way := range ways {
+		_, name, _ := strings.Cut(way, "/")
+		if code, said := ask("reader", name); code != http.StatusForbidden || !strings.Contains(said, "verb create") {
+			t.Errorf("%s by who may get: %d %s", way, code, said)
+		}
+		if code, said := ask("operator", name); code == http.StatusForbidden {
+			t.Errorf("%s by who may create: %d %s", way, code, said)
+		}
+	}
 }
 
 func TestExecSpeaksBothProtocols(t *testing.T) {
