@@ -2,12 +2,14 @@ package eviction
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
+	"headway.dev/headway/internal/lapse"
 	"headway.dev/headway/reconcile"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
@@ -43,25 +45,26 @@ func TestDeadline(t *testing.T) {
 		bound       time.Duration
 		want        time.Duration // after noon, which is now
 	}{
-		"no taint":                           {want: never},
-		"a taint that does not evict":        {taints: []corev1.Taint{soft}, want: never},
-		"not tolerated":                      {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, want: 0},
-		"another is tolerated":               {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("b")}, want: 0},
-		"tolerated for ever":                 {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, tolerations: []corev1.Toleration{tolerates("a")}, want: never},
-		"everything is":                      {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, want: never},
-		"tolerated for 300 s":                {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 300 * time.Second},
-		"since before this leader":           {taints: []corev1.Taint{evicts("a", at(-100*time.Second))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 200 * time.Second},
-		"since before the pod came":          {taints: []corev1.Taint{evicts("a", at(-100*time.Second))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, bound: -time.Second, want: 299 * time.Second},
-		"nobody says since when":             {taints: []corev1.Taint{evicts("a", nil)}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 300 * time.Second},
-		"zero and less are at once":          {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", -5)}, want: 0},
-		"the shortest of two":                {taints: []corev1.Taint{evicts("a", at(0)), evicts("b", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 300), tolerates("b", 20)}, want: 20 * time.Second},
-		"one for ever, one for a time":       {taints: []corev1.Taint{evicts("a", at(0)), evicts("b", at(0))}, tolerations: []corev1.Toleration{tolerates("a"), tolerates("b", 20)}, want: 20 * time.Second},
-		"one tolerated, one not":             {taints: []corev1.Taint{evicts("a", at(0)), evicts("b", at(0))}, tolerations: []corev1.Toleration{tolerates("a")}, want: 0},
-		"the first of two for one taint":     {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 10), tolerates("a", 300)}, want: 10 * time.Second},
-		"a toleration of another effect":     {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, want: 0},
-		"a value that is not the taint's":    {taints: []corev1.Taint{{Key: "a", Value: "x", Effect: corev1.TaintEffectNoExecute}}, tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpEqual, Value: "y"}}, want: 0},
-		"the automatic ones, a lost node":    {taints: []corev1.Taint{evicts(corev1.TaintNodeUnreachable, at(0))}, tolerations: admission.MissingTolerations(nil), want: 300 * time.Second},
-		"the automatic ones, out of service": {taints: []corev1.Taint{evicts(corev1.TaintNodeOutOfService, at(0))}, tolerations: admission.MissingTolerations(nil), want: 0},
+		"no taint":                             {want: never},
+		"a taint that does not evict":          {taints: []corev1.Taint{soft}, want: never},
+		"not tolerated":                        {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, want: 0},
+		"another is tolerated":                 {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("b")}, want: 0},
+		"tolerated for ever":                   {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, tolerations: []corev1.Toleration{tolerates("a")}, want: never},
+		"everything is":                        {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, want: never},
+		"tolerated for 300 s":                  {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 300 * time.Second},
+		"tolerated for as long as can be said": {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", math.MaxInt64)}, want: lapse.Longest},
+		"since before this leader":             {taints: []corev1.Taint{evicts("a", at(-100*time.Second))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 200 * time.Second},
+		"since before the pod came":            {taints: []corev1.Taint{evicts("a", at(-100*time.Second))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, bound: -time.Second, want: 299 * time.Second},
+		"nobody says since when":               {taints: []corev1.Taint{evicts("a", nil)}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 300 * time.Second},
+		"zero and less are at once":            {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", -5)}, want: 0},
+		"the shortest of two":                  {taints: []corev1.Taint{evicts("a", at(0)), evicts("b", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 300), tolerates("b", 20)}, want: 20 * time.Second},
+		"one for ever, one for a time":         {taints: []corev1.Taint{evicts("a", at(0)), evicts("b", at(0))}, tolerations: []corev1.Toleration{tolerates("a"), tolerates("b", 20)}, want: 20 * time.Second},
+		"one tolerated, one not":               {taints: []corev1.Taint{evicts("a", at(0)), evicts("b", at(0))}, tolerations: []corev1.Toleration{tolerates("a")}, want: 0},
+		"the first of two for one taint":       {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 10), tolerates("a", 300)}, want: 10 * time.Second},
+		"a toleration of another effect":       {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, want: 0},
+		"a value that is not the taint's":      {taints: []corev1.Taint{{Key: "a", Value: "x", Effect: corev1.TaintEffectNoExecute}}, tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpEqual, Value: "y"}}, want: 0},
+		"the automatic ones, a lost node":      {taints: []corev1.Taint{evicts(corev1.TaintNodeUnreachable, at(0))}, tolerations: admission.MissingTolerations(nil), want: 300 * time.Second},
+		"the automatic ones, out of service":   {taints: []corev1.Taint{evicts(corev1.TaintNodeOutOfService, at(0))}, tolerations: admission.MissingTolerations(nil), want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: c.tolerations}}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -124,6 +125,9 @@ func TestDecide(t *testing.T) {
 		{"the deadline is waited for", func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = ptr(int64(60)) },
 			batchv1.JobStatus{StartTime: &metav1.Time{Time: noon.Add(-15 * time.Second)}}, []*corev1.Pod{pod(1)}, noon,
 			"create=0 remove=0 count=0 delete=0 active=1 succeeded=0 failed=0 after=45s"},
+		{"no deadline is so late that it is before now", func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = ptr(int64(math.MaxInt64)) },
+			batchv1.JobStatus{StartTime: &metav1.Time{Time: noon.Add(-15 * time.Second)}}, []*corev1.Pod{pod(1)}, noon,
+			"create=0 remove=0 count=0 delete=0 active=1 succeeded=0 failed=0 after=875999h59m45s"},
 		{"a pod that is being deleted counts as failed and is replaced", func(s *batchv1.JobSpec) {}, batchv1.JobStatus{},
 			[]*corev1.Pod{pod(1, deleting, ended(noon.Add(-time.Minute)))}, noon,
 			"create=1 remove=0 count=1 delete=0 active=1 succeeded=0 failed=1"},

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"headway.dev/headway/internal/lapse"
 	"headway.dev/headway/runtime/probe"
 )
 
@@ -189,10 +190,10 @@ func keep(o observed, c *corev1.Container, cur ContainerState, now time.Time, d 
 // graceOfProbe is what a container gets that failed a probe.
 func graceOfProbe(pod *corev1.Pod, p *corev1.Probe) time.Duration {
 	if p != nil && p.TerminationGracePeriodSeconds != nil {
-		return time.Duration(*p.TerminationGracePeriodSeconds) * time.Second
+		return lapse.Seconds(*p.TerminationGracePeriodSeconds)
 	}
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
+		return lapse.Seconds(*s)
 	}
 	return defaultGrace
 }

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -320,4 +321,25 @@ func TestRunAsNonRoot(t *testing.T) {
 			t.Fatalf("waiting is %+v", w)
 		}
 	})
+}
+
+// A grace period of any number that a manifest may hold is one: not so long that it is
+// before now, and the stop of the pod begun again and again.
+func TestGraceWithoutEnd(t *testing.T) {
+	for _, grace := range []int64{9223372036, 9223372037, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			machine := fake.New(fake.Config{})
+			s := newServer(t)
+			run(t, s, machine, t.TempDir())
+			p := pod("web")
+			p.Spec.TerminationGracePeriodSeconds = &grace
+			s.assign(p)
+			sleep(time.Minute)
+			s.assign(deleted(p, grace))
+			sleep(time.Minute)
+			if n := machine.Calls("StopContainer"); n != 1 || len(ids(t, machine)) != 0 {
+				t.Errorf("%d seconds: stopped %d times, and %v run", grace, n, ids(t, machine))
+			}
+		})
+	}
 }

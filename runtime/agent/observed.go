@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"headway.dev/headway/internal/lapse"
 )
 
 // observed is everything that plan and report may look at. Both only read it.
@@ -142,7 +144,7 @@ func (o observed) deadline() (time.Time, bool) {
 	if s == nil || o.record.last.StartTime == nil {
 		return time.Time{}, false
 	}
-	return o.record.last.StartTime.Add(time.Duration(*s) * time.Second), true
+	return o.record.last.StartTime.Add(lapse.Seconds(*s)), true
 }
 
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }

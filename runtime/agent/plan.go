@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"headway.dev/headway/internal/lapse"
 )
 
 // verb is what a step does.
@@ -185,9 +187,9 @@ func graceOf(pod *corev1.Pod) time.Duration {
 	case pod == nil:
 		return defaultGrace
 	case pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil:
-		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+		return lapse.Seconds(*pod.DeletionGracePeriodSeconds)
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
-		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+		return lapse.Seconds(*pod.Spec.TerminationGracePeriodSeconds)
 	default:
 		return defaultGrace
 	}

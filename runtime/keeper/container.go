@@ -22,12 +22,9 @@ type output struct {
 	taps    taps
 }
 
-// openOutput opens a container's FIFOs and log without reading yet.
+// openOutput opens a container's FIFOs without reading yet. Its log is not ready.
 func openOutput(c Container, rotation Rotation, b *buffers, now func() time.Time, l *slog.Logger) (*output, error) {
-	file, err := openLog(c.Log, rotation)
-	if err != nil {
-		return nil, err
-	}
+	file := &logFile{path: c.Log, rotation: rotation}
 	o := &output{Container: c, log: file}
 	for _, end := range []struct{ name, path string }{{Stdout, c.Stdout}, {Stderr, c.Stderr}} {
 		if end.path == "" {

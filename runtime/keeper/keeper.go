@@ -75,6 +75,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return errors.Join(err, s.releaseAll(), lock.Close())
 	}
 	for _, o := range s.open {
+		if err := o.log.ready(); err != nil { // it is tried again with what comes
+			cfg.Log.Error("log of a container cannot be opened", "container", o.ID, "err", err)
+		}
 		o.start()
 	}
 	if cfg.Ready != nil {
@@ -300,6 +303,9 @@ func (s *server) openContainer(c *Container) error {
 	o, err := openOutput(*c, s.cfg.Rotation, s.buffers, s.cfg.Now, s.cfg.Log)
 	if err != nil {
 		return err
+	}
+	if err := o.log.ready(); err != nil {
+		return errors.Join(err, o.release())
 	}
 	if err := s.records.save(*c); err != nil {
 		return errors.Join(err, o.release())

@@ -305,3 +305,77 @@ func BenchmarkTake(b *testing.B) {
 		s.feed(data)
 	}
 }
+
+// What has got out of its container, and writes for ever to what was its output, keeps
+// nobody from closing that.
+func TestWriterThatOutlivesItsContainer(t *testing.T) {
+	dir := t.TempDir()
+	c := Container{ID: "c", Stdout: filepath.Join(dir, "out"), Log: filepath.Join(dir, "log")}
+	o, err := openOutput(c, Rotation{Size: 1 << 20, Files: 2}, newBuffers(), time.Now, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(c.Stdout, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, first := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for n := 0; ; n++ {
+			if _, err := pipe.Write(bytes.Repeat([]byte("x\n"), 16<<10)); err != nil {
+				return // closed
+			}
+			if n == 10 {
+				close(first)
+			}
+		}
+	}()
+	if err := o.log.ready(); err != nil {
+		t.Fatal(err)
+	}
+	o.start()
+	<-first
+	closed := make(chan error, 1)
+	go func() { closed <- o.finish(true) }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("its output is not closed")
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-over
+}
+
+// A keeper that takes over goes on with the log as the other left it, which may have
+// rotated it since the new one opened what the container prints.
+func TestTakeoverAcrossARotation(t *testing.T) {
+	dir := t.TempDir()
+	c := Container{ID: "c", Stdout: filepath.Join(dir, "out"), Log: filepath.Join(dir, "log")}
+	rotation := Rotation{Size: 2000, Files: 100}
+	old := writer(t, c.Log, rotation, time.Now)
+	old.feed(lines(0, 10))
+	next, err := openOutput(c, rotation, newBuffers(), time.Now, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = next.release() })
+	old.feed(lines(10, 100))
+	if err := old.log.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.log.ready(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 100; i < 200; i += 10 {
+		next.streams[0].feed(lines(i, i+10))
+	}
+	if got, want := readAll(t, c.Log, ReadOptions{Tail: -1}), string(lines(0, 200)); got != want {
+		t.Errorf("%d bytes in another order than they came, want %d", len(got), len(want))
+	}
+}

@@ -41,13 +41,21 @@ func rotated(path string, n int) string {
 
 func openLog(path string, rotation Rotation) (*logFile, error) {
 	l := &logFile{path: path, rotation: rotation}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("make log directory: %w", err)
+	return l, l.ready()
+}
+
+// ready opens the current file. Not before no other keeper writes it: what that has
+// rotated away since would be gone on with, and a record that it is at would look cut.
+func (l *logFile) ready() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		return nil
 	}
-	if err := l.open(); err != nil {
-		return nil, err
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o750); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
 	}
-	return l, nil
+	return l.open()
 }
 
 // open opens the current file for appending and closes a record that a power

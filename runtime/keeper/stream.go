@@ -79,26 +79,39 @@ func (s *stream) run() {
 		return
 	}
 	for {
-		if err := raw.Read(s.readOnce); err != nil {
+		if err := raw.Read(func(fd uintptr) bool { return s.readOnce(fd) > 0 }); err != nil {
 			return // the deadline that stop set: the keeper's only way to end a stream
 		}
 	}
 }
 
-// drain takes what is in the FIFO now. It must not run beside run.
+// drain takes what is in the FIFO now, which is no more than it holds: a process that has
+// got out of its container may write to it for ever. It must not run beside run.
 func (s *stream) drain() error {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return err
 	}
-	return raw.Control(func(fd uintptr) {
-		for s.readOnce(fd) {
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		left, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, getPipeSize, 0)
+		if errno != 0 {
+			failed = fmt.Errorf("size of the fifo of %s: %w", s.name, errno)
+			return
+		}
+		for n := 1; n > 0 && left > 0; {
+			n = s.readOnce(fd)
+			left -= min(left, uintptr(n))
 		}
 	})
+	return errors.Join(err, failed)
 }
 
-// readOnce takes one read's worth from the FIFO; false: it is empty.
-func (s *stream) readOnce(fd uintptr) bool {
+// getPipeSize is F_GETPIPE_SZ of fcntl(2).
+const getPipeSize = 1032
+
+// readOnce takes one read's worth from the FIFO; 0: it is empty.
+func (s *stream) readOnce(fd uintptr) int {
 	b := s.buffers.get()
 	defer s.buffers.put(b)
 	for {
@@ -107,11 +120,11 @@ func (s *stream) readOnce(fd uintptr) bool {
 			continue
 		}
 		if err != nil || n == 0 {
-			return false // EAGAIN: wait for the next byte
+			return 0 // EAGAIN: wait for the next byte
 		}
 		s.take(b, b.in[:n])
 		s.taps.put(s.name, b.in[:n])
-		return true
+		return n
 	}
 }
 

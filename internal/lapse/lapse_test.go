@@ -1,0 +1,20 @@
+package lapse
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestSeconds(t *testing.T) {
+	for n, want := range map[int64]time.Duration{
+		0: 0, 30: 30 * time.Second, -1: -time.Second, math.MaxInt64: Longest, 9223372036: Longest, 9223372037: Longest, math.MinInt64: -Longest,
+	} {
+		if got := Seconds(n); got != want {
+			t.Errorf("%d seconds are %s, want %s", n, got, want)
+		}
+	}
+	if Longest+Longest < Longest {
+		t.Error("two of the longest have no sum")
+	}
+}
