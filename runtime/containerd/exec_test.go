@@ -27,6 +27,10 @@ func TestExec(t *testing.T) {
 	if got := string(out.text); got != "/work pod 1000 1000 [1000 2000]\n" {
 		t.Fatalf("it is %q", got)
 	}
+	// What it prints may be of interest to nobody.
+	if code, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "say", "something"}}); err != nil || code != 0 {
+		t.Fatal("a command that prints to nobody:", code, err)
+	}
 	// A command that did not begin in its time says nothing of the container (R8).
 	if _, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "where"}, Timeout: time.Nanosecond}); err == nil || errors.Is(err, agent.ErrKilled) {
 		t.Fatalf("a command that was not begun: %v", err)
