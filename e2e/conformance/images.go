@@ -50,17 +50,12 @@ func substitutes(programs string) map[string]substitute {
 	}
 }
 
-// bases are what the substitutes begin with: busybox and some files.
+// bases are what the substitutes begin with: busybox and some files, bash among them.
 func bases(programs string) map[string]func() ([]file, error) {
 	return map[string]func() ([]file, error){
-		// Its shell is bash: busybox as Debian builds it keeps variables that are no names
-		// for a shell, such as data-1, from what it calls; the original does not.
-		"busybox": func() ([]file, error) {
-			files, err := installed("bash")
-			return append(files, file{"bin/sh", 0o755, "/bin/bash"}), err
-		},
+		"busybox": func() ([]file, error) { return installed("bash") },
 		"agnhost": func() ([]file, error) {
-			files, err := installed("dig", "bash", "curl", "nc", "ss")
+			files, err := installed("dig", "getent", "bash", "curl", "nc", "ss")
 			return append(files,
 				file{"agnhost", 0o755, filepath.Join(programs, "agnhost")},
 				file{"localhost.crt", 0o644, filepath.Join(programs, "porter/localhost.crt")},
@@ -139,7 +134,7 @@ func baseImage(files []file) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list what busybox-static can do: %w", err)
 	}
-	taken := map[string]bool{}
+	taken := map[string]bool{"sh": true}
 	for _, f := range files {
 		taken[path.Base(f.name)] = true
 	}
@@ -163,7 +158,9 @@ func baseImage(files []file) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	for _, f := range append([]file{{"bin/busybox", 0o755, "/bin/busybox"}}, files...) {
+	// The shell is bash: busybox as Debian builds it keeps variables that are no names for
+	// a shell, such as data-1, from what it calls, and calls its own nc before another.
+	for _, f := range append([]file{{"bin/busybox", 0o755, "/bin/busybox"}, {"bin/sh", 0o755, "/bin/bash"}}, files...) {
 		if err := f.write(w); err != nil {
 			return nil, err
 		}
@@ -181,10 +178,8 @@ func baseImage(files []file) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	if taken["bash"] {
-		if err := link(w, "bin/bash", "/usr/bin/bash"); err != nil {
-			return nil, err
-		}
+	if err := link(w, "bin/bash", "/bin/sh"); err != nil {
+		return nil, err
 	}
 	return appended(empty.Image, w, &buf)
 }
