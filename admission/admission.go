@@ -92,6 +92,12 @@ func Admit(r Request, f Facts) (api.Object, error) {
 			}
 			return complete(o, f)
 		}
+		// Whoever writes a pod's tolerations anew names his own only.
+		if more := MissingTolerations(o.Spec.Tolerations); len(more) > 0 {
+			out := o.DeepCopy()
+			out.Spec.Tolerations = append(out.Spec.Tolerations, more...)
+			return out, nil
+		}
 	case *corev1.PersistentVolumeClaim:
 		if r.Verb == Create {
 			return Claim(o, f.StorageClasses), nil
@@ -189,7 +195,7 @@ func complete(pod *corev1.Pod, f Facts) (api.Object, error) {
 	return out, nil
 }
 
-// MissingTolerations are those that a new pod gets beside its own.
+// MissingTolerations are those that a new or changed pod gets beside its own.
 func MissingTolerations(own []corev1.Toleration) []corev1.Toleration {
 	var out []corev1.Toleration
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {

@@ -24,6 +24,27 @@ func active() admission.Facts {
 	return admission.Facts{Namespace: &corev1.Namespace{ObjectMeta: meta("", "team"), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}}
 }
 
+// Who writes the tolerations of a pod anew need not know those that it was given.
+func TestTolerationsOfAChangedPod(t *testing.T) {
+	old, err := admission.Admit(admission.Request{Verb: admission.Create, Object: pod()}, active())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := old.DeepCopyObject().(*corev1.Pod)
+	changed.Spec.Tolerations = []corev1.Toleration{{Key: "foo", Operator: corev1.TolerationOpExists}}
+	got, err := admission.Admit(admission.Request{Verb: admission.Update, Object: changed, Old: old}, admission.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := append(changed.Spec.Tolerations[:1:1], old.(*corev1.Pod).Spec.Tolerations...)
+	if !reflect.DeepEqual(got.(*corev1.Pod).Spec.Tolerations, want) || len(want) != 3 || len(changed.Spec.Tolerations) != 1 {
+		t.Errorf("%+v", got.(*corev1.Pod).Spec.Tolerations)
+	}
+	if same, err := admission.Admit(admission.Request{Verb: admission.Update, Object: got, Old: old}, admission.Facts{}); err != nil || same != got {
+		t.Errorf("one that has them is changed: %v, %v", same, err)
+	}
+}
+
 func TestNamespaceLifecycle(t *testing.T) {
 	ending := active()
 	ending.Namespace = ending.Namespace.DeepCopy()

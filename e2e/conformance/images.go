@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"os"
@@ -22,58 +23,67 @@ import (
 // searchPath is $PATH in all images.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// substitute is an image of ours under a name that the suite uses.
+type substitute struct {
+	base   string // one of bases
+	more   []file // beside what the base has
+	config v1.Config
+}
+
 // substitutes are the images that the suite can do with, by the last part of their
 // names. agnhost is Kubernetes' own, built from its source; what stands around it there
 // comes from Alpine, and here from this machine and busybox.
-func substitutes() map[string]func(programs string) (v1.Image, error) {
-	return map[string]func(string) (v1.Image, error){
-		"agnhost": func(programs string) (v1.Image, error) {
-			return agnhost(programs, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}})
-		},
-		"pause": func(programs string) (v1.Image, error) {
-			return agnhost(programs, v1.Config{Entrypoint: []string{"/agnhost", "pause"}})
-		},
+func substitutes(programs string) map[string]substitute {
+	from := func(name string) string { return filepath.Join(programs, name) }
+	ports := map[string]struct{}{"80/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9376/tcp": {}, "5000/tcp": {}}
+	return map[string]substitute{
+		"agnhost": {base: "agnhost", config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, ExposedPorts: ports}},
+		"pause":   {base: "agnhost", config: v1.Config{Entrypoint: []string{"/agnhost", "pause"}}},
 		// What is asked of a web server is that it serves, and ends when it is told.
-		"nginx": func(programs string) (v1.Image, error) {
-			return agnhost(programs, v1.Config{Cmd: []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"}})
-		},
-		"nautilus": func(programs string) (v1.Image, error) {
-			return agnhost(programs, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},
-				file{"nautilus.jpg", 0o644, filepath.Join(programs, "nautilus/html/nautilus.jpg")},
-				file{"data.json", 0o644, filepath.Join(programs, "nautilus/html/data.json")})
-		},
-		"busybox": func(string) (v1.Image, error) {
-			return image(nil, v1.Config{Cmd: []string{"sh"}})
-		},
-		"nonroot": func(string) (v1.Image, error) {
-			return image(nil, v1.Config{Cmd: []string{"sh"}, User: "1234"})
-		},
-		"nonewprivs": func(programs string) (v1.Image, error) {
-			nnp := file{"usr/local/bin/nnp", 0o755 | tarSetuid | tarSetgid, filepath.Join(programs, "nnp")}
-			return image([]file{nnp}, v1.Config{Cmd: []string{"nnp"}})
-		},
-		"glibc-dns-testing": func(string) (v1.Image, error) {
-			files, err := installed("dig", "bash", "getent")
-			if err != nil {
-				return nil, err
-			}
-			return image(files, v1.Config{Cmd: []string{"bash"}})
-		},
+		"nginx": {base: "agnhost", config: v1.Config{Cmd: []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"}}},
+		"nautilus": {base: "agnhost", config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}, ExposedPorts: ports}, more: []file{
+			{"nautilus.jpg", 0o644, from("nautilus/html/nautilus.jpg")}, {"data.json", 0o644, from("nautilus/html/data.json")}}},
+		"busybox":           {base: "busybox", config: v1.Config{Cmd: []string{"sh"}}},
+		"nonroot":           {base: "busybox", config: v1.Config{Cmd: []string{"sh"}, User: "1234"}},
+		"nonewprivs":        {base: "busybox", config: v1.Config{Cmd: []string{"nnp"}}, more: []file{{"usr/local/bin/nnp", 0o755 | tarSetuid | tarSetgid, from("nnp")}}},
+		"glibc-dns-testing": {base: "tools", config: v1.Config{Cmd: []string{"bash"}}},
 	}
 }
 
-// agnhost is an image with agnhost and what the suite calls beside it.
-func agnhost(programs string, config v1.Config, more ...file) (v1.Image, error) {
-	files, err := installed("dig", "bash", "curl", "nc", "ss")
-	if err != nil {
-		return nil, err
+// bases are what the substitutes begin with: busybox and some files, bash among them.
+func bases(programs string) map[string]func() ([]file, error) {
+	return map[string]func() ([]file, error){
+		"busybox": func() ([]file, error) { return installed("bash") },
+		"agnhost": func() ([]file, error) {
+			files, err := installed("dig", "getent", "bash", "curl", "nc", "ss")
+			return append(files,
+				file{"agnhost", 0o755, filepath.Join(programs, "agnhost")},
+				file{"localhost.crt", 0o644, filepath.Join(programs, "porter/localhost.crt")},
+				file{"localhost.key", 0o644, filepath.Join(programs, "porter/localhost.key")}), err
+		},
+		"tools": func() ([]file, error) { return installed("dig", "bash", "getent") },
 	}
-	files = append(files,
-		file{"agnhost", 0o755, filepath.Join(programs, "agnhost")},
-		file{"localhost.crt", 0o644, filepath.Join(programs, "porter/localhost.crt")},
-		file{"localhost.key", 0o644, filepath.Join(programs, "porter/localhost.key")})
-	config.ExposedPorts = map[string]struct{}{"80/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9376/tcp": {}, "5000/tcp": {}}
-	return image(append(files, more...), config)
+}
+
+// image is the substitute on its base.
+func (s substitute) image(base v1.Image) (v1.Image, error) {
+	if len(s.more) > 0 {
+		var buf bytes.Buffer
+		w := tar.NewWriter(&buf)
+		for _, f := range s.more {
+			if err := f.write(w); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if base, err = appended(base, w, &buf); err != nil {
+			return nil, err
+		}
+	}
+	return configured(base, func(f *v1.ConfigFile) {
+		f.OS, f.Architecture, f.Config = "linux", runtime.GOARCH, s.config
+		f.Config.Env = []string{searchPath}
+	})
 }
 
 // Bits of a file's mode as tar has them.
@@ -118,13 +128,13 @@ func installed(programs ...string) ([]file, error) {
 	return files, nil
 }
 
-// image is busybox by all its names and files, as one layer.
-func image(files []file, config v1.Config) (v1.Image, error) {
+// baseImage is busybox by all its names and files, as one layer.
+func baseImage(files []file) (v1.Image, error) {
 	out, err := exec.Command("/bin/busybox", "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list what busybox-static can do: %w", err)
 	}
-	taken := map[string]bool{}
+	taken := map[string]bool{"sh": true}
 	for _, f := range files {
 		taken[path.Base(f.name)] = true
 	}
@@ -148,12 +158,10 @@ func image(files []file, config v1.Config) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	for _, f := range append([]file{{"bin/busybox", 0o755, "/bin/busybox"}}, files...) {
-		data, err := os.ReadFile(f.from)
-		if err != nil {
-			return nil, err
-		}
-		if err := write(w, f.name, f.mode, data); err != nil {
+	// The shell is bash: busybox as Debian builds it keeps variables that are no names for
+	// a shell, such as data-1, from what it calls, and calls its own nc before another.
+	for _, f := range append([]file{{"bin/busybox", 0o755, "/bin/busybox"}, {"bin/sh", 0o755, "/bin/bash"}}, files...) {
+		if err := f.write(w); err != nil {
 			return nil, err
 		}
 		if f.name == "agnhost" { // the specs about a container's command call it so
@@ -170,26 +178,23 @@ func image(files []file, config v1.Config) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	if taken["bash"] {
-		if err := link(w, "bin/bash", "/usr/bin/bash"); err != nil {
-			return nil, err
-		}
+	if err := link(w, "bin/bash", "/bin/sh"); err != nil {
+		return nil, err
 	}
+	return appended(empty.Image, w, &buf)
+}
+
+// appended is the image with what w has written to buf as a further layer.
+func appended(image v1.Image, w *tar.Writer, buf *bytes.Buffer) (v1.Image, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil },
+		tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching)
 	if err != nil {
 		return nil, err
 	}
-	made, err := mutate.AppendLayers(empty.Image, layer)
-	if err != nil {
-		return nil, err
-	}
-	config.Env = []string{searchPath}
-	return configured(made, func(f *v1.ConfigFile) {
-		f.OS, f.Architecture, f.Config = "linux", runtime.GOARCH, config
-	})
+	return mutate.AppendLayers(image, layer)
 }
 
 // labelled is the image with its own name as a label.
@@ -205,6 +210,14 @@ func configured(image v1.Image, change func(*v1.ConfigFile)) (v1.Image, error) {
 	config = config.DeepCopy()
 	change(config)
 	return mutate.ConfigFile(image, config)
+}
+
+func (f file) write(w *tar.Writer) error {
+	data, err := os.ReadFile(f.from)
+	if err != nil {
+		return err
+	}
+	return write(w, f.name, f.mode, data)
 }
 
 func write(w *tar.Writer, name string, mode int64, data []byte) error {

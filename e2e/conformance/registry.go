@@ -66,24 +66,31 @@ func suiteImages(ctx context.Context, suite string) ([]string, error) {
 
 // push puts each image that somebody can stand in for into the registry at host.
 func push(ctx context.Context, host string, names []string, programs string) error {
-	made := map[string]v1.Image{}
+	made, begun := map[string]v1.Image{}, map[string]v1.Image{}
 	for _, ref := range names {
 		tag, err := name.NewTag(ref)
 		if err != nil {
 			return fmt.Errorf("image %q of the suite: %w", ref, err)
 		}
 		kind := filepath.Base(tag.RepositoryStr())
-		describe, ok := substitutes()[kind]
+		s, ok := substitutes(programs)[kind]
 		// The suite counts on these two not to be there, or not for everybody.
 		if !ok || strings.HasPrefix(tag.RegistryStr(), "invalid.") || strings.Contains(ref, "k8s-authenticated-test") {
 			continue
 		}
-		if made[kind] == nil {
-			image, err := describe(programs)
+		if begun[s.base] == nil {
+			files, err := bases(programs)[s.base]()
 			if err != nil {
+				return err
+			}
+			if begun[s.base], err = baseImage(files); err != nil {
+				return fmt.Errorf("make the image %s: %w", s.base, err)
+			}
+		}
+		if made[kind] == nil {
+			if made[kind], err = s.image(begun[s.base]); err != nil {
 				return fmt.Errorf("make the image %s: %w", kind, err)
 			}
-			made[kind] = image
 		}
 		// Images of one kind and different tags differ: a rollout from one to the other
 		// would else change nothing.

@@ -95,6 +95,22 @@ func TestInitFails(t *testing.T) {
 	}
 }
 
+// Until an init container starts, it waits for the same as those after it.
+func TestInitWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, vols := newServer(t), newShelf()
+		run(t, s, fake.New(fake.Config{}), t.TempDir(), vols.in)
+		p := withVolume(withInit("init1"), "v", secretVolume("missing"))
+		s.assign(p)
+		sleep(5 * time.Second) // a pod that comes up tells of it lazily
+		for _, name := range []string{"init1", "c0"} {
+			if w := s.state(p, name).State.Waiting; w == nil || w.Reason != "PodInitializing" {
+				t.Errorf("%s: %+v", name, w)
+			}
+		}
+	})
+}
+
 // The next container starts when a sidecar's startup probe has succeeded; a sidecar that
 // crashes later holds nothing up, and is restarted.
 func TestSidecarGate(t *testing.T) {

@@ -135,7 +135,7 @@ func (o observed) container(c *corev1.Container, now time.Time, ending, isInit, 
 		if troubled && !ending {
 			return waitingFor(t, c, now)
 		}
-		if len(o.pod.Spec.InitContainers) > 0 && !begun && !isInit {
+		if len(o.pod.Spec.InitContainers) > 0 && !begun { // of an init container, too
 			return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
 		}
 		return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}

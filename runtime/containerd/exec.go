@@ -74,7 +74,9 @@ func (r *Runtime) Exec(ctx context.Context, req agent.ExecRequest) (code int32, 
 			if err != nil {
 				return 0, fmt.Errorf("run a command in container %s: %w", c.state.Name, err)
 			}
-			printed(ctx, p)
+			if req.Stdout != nil || req.Stderr != nil { // else nobody waits for what a child of it may yet print
+				printed(ctx, p)
+			}
 			return int32(n), nil
 		case <-ctx.Done():
 			return 0, agent.ErrKilled // what is deferred kills it
@@ -149,10 +151,9 @@ func (r *Runtime) command(ctx context.Context, pipes string, req agent.ExecReque
 	}
 	process := *spec.Process
 	process.Args, process.Terminal = req.Command, req.TTY
-	out, errs := req.Stdout, req.Stderr
-	if req.Stdin != nil || out != nil || errs != nil || req.TTY { // the shim wants all of them or none
-		out, errs = orDropped(out), orDropped(errs)
-	}
+	// Also what nobody wants to read is read: without any stream the shim gives the
+	// command a /dev/null that is open for reading only, and what prints something fails.
+	out, errs := orDropped(req.Stdout), orDropped(req.Stderr)
 	options := []cio.Opt{cio.WithFIFODir(pipes), cio.WithStreams(req.Stdin, out, errs)}
 	if req.TTY {
 		options = append(options, cio.WithStreams(req.Stdin, out, nil), cio.WithTerminal)

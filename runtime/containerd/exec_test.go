@@ -28,6 +28,10 @@ func TestExec(t *testing.T) {
 	if got := string(out.text); got != "/work pod 1000 1000 [1000 2000]\n" {
 		t.Fatalf("it is %q", got)
 	}
+	// What it prints may be of interest to nobody.
+	if code, err := n.Exec(t.Context(), agent.ExecRequest{ID: c.ID, Command: []string{"/program", "say", "something"}}); err != nil || code != 0 {
+		t.Fatal("a command that prints to nobody:", code, err)
+	}
 	// A command that did not begin says nothing of the container (R8).
 	soon, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()

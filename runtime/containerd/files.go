@@ -100,9 +100,11 @@ func (r *Runtime) writeFiles(dir podDir, pod *corev1.Pod, ips []string) error {
 	return nil
 }
 
+// hosts begins with the line that Kubernetes documents, by which programs know that the
+// file is not the image's.
 func hosts(pod *corev1.Pod, cluster string, ips []string) string {
 	var b strings.Builder
-	b.WriteString(`# Made by Headway for this pod.
+	b.WriteString(`# Kubernetes-managed hosts file.
 127.0.0.1	localhost
 ::1	localhost ip6-localhost ip6-loopback
 fe00::0	ip6-localnet

@@ -26,7 +26,7 @@ func TestNamesOfAPod(t *testing.T) {
 		if got, err := nodename(pod, "cluster.local"); err != nil || got != c.node {
 			t.Errorf("%+v: host name %q, %v", c, got, err)
 		}
-		if got := hosts(pod, "cluster.local", []string{"10.42.0.9"}); !strings.HasSuffix(got, "\n"+c.hosts) {
+		if got := hosts(pod, "cluster.local", []string{"10.42.0.9"}); !strings.HasSuffix(got, "\n"+c.hosts) || !strings.HasPrefix(got, "# Kubernetes-managed hosts file.\n") {
 			t.Errorf("%+v: hosts\n%s", c, got)
 		}
 	}

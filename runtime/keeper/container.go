@@ -52,16 +52,12 @@ func (o *output) start() {
 // writes the lines that have not ended.
 func (o *output) finish(over bool) error {
 	var errs []error
-	tag := byte('P')
-	if over {
-		tag = 'F'
-	}
 	for _, s := range o.streams {
 		errs = append(errs, s.stop())
 		if over {
 			errs = append(errs, s.drain())
 		}
-		s.flush(tag)
+		s.flush()
 	}
 	o.taps.close(over)
 	errs = append(errs, o.release())

@@ -61,11 +61,8 @@ func TestBytesInAreBytesOut(t *testing.T) {
 			in.Write(chunk)
 			s.feed(chunk)
 		}
-		s.flush('F')
+		s.flush()
 		want := in.String()
-		if want != "" && !strings.HasSuffix(want, "\n") {
-			want += "\n"
-		}
 		if got := readAll(t, path, ReadOptions{Tail: -1}); got != want {
 			rt.Fatalf("%d bytes in, %d out", len(want), len(got))
 		}
@@ -85,6 +82,25 @@ func TestBytesInAreBytesOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A line that never ended is printed as it is, and counts as the last one.
+func TestLineWithoutEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	s := writer(t, path, Rotation{Size: 1 << 20, Files: 2}, time.Now)
+	s.feed([]byte("one\ntwo\nthr"))
+	s.flush()
+	for tail, want := range map[int64]string{-1: "one\ntwo\nthr", 0: "", 1: "thr", 2: "two\nthr", 3: "one\ntwo\nthr"} {
+		if got := readAll(t, path, ReadOptions{Tail: tail}); got != want {
+			t.Errorf("tail %d: %q, not %q", tail, got, want)
+		}
+	}
+	s.feed([]byte("ee\nfour\n")) // as another keeper goes on
+	for tail, want := range map[int64]string{1: "four\n", 2: "three\nfour\n"} {
+		if got := readAll(t, path, ReadOptions{Tail: tail}); got != want {
+			t.Errorf("tail %d: %q, not %q", tail, got, want)
+		}
+	}
 }
 
 func lines(from, to int) []byte {

@@ -130,7 +130,7 @@ func TestOutputIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{" stdout F out 1\n", " stdout F out 2\n", " stderr F err\n", " stderr F no end\n"} {
+	for _, want := range []string{" stdout F out 1\n", " stdout F out 2\n", " stderr F err\n", " stderr P no end\n"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%q is not in %q", want, data)
 		}

@@ -151,7 +151,7 @@ func openCursor(path string, tail int64) (*cursor, error) {
 			continue
 		}
 		counted = ino
-		offset, found, err := tailOffset(f, tail)
+		offset, found, err := tailOffset(f, tail, n == 0)
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}

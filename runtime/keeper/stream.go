@@ -160,14 +160,15 @@ func (s *stream) take(b *buffer, data []byte) {
 	s.write(out)
 }
 
-// flush writes the line that has not ended: as a whole line at the end of the
-// container, as a piece when another keeper goes on reading.
-func (s *stream) flush(tag byte) {
+// flush writes the line that has not ended, as a piece: another keeper may go on
+// reading, and at the end of the container nobody is told of a newline that it did not
+// print.
+func (s *stream) flush() {
 	if len(s.held) == 0 {
 		return
 	}
 	var space [64]byte
-	s.write(appendRecord(nil, appendPrefix(space[:0], s.now(), s.name), tag, s.held))
+	s.write(appendRecord(nil, appendPrefix(space[:0], s.now(), s.name), 'P', s.held))
 	s.held = nil
 }
 

@@ -10,8 +10,9 @@ import (
 
 // tailOffset finds where the last `lines` lines of a log file begin, reading it
 // backwards. found is how many there are, at most `lines`. A line that is cut
-// into pieces counts once, by its last piece.
-func tailOffset(f *os.File, lines int64) (offset, found int64, err error) {
+// into pieces counts once, by its last piece. In the newest file of a log the last record
+// of a stream counts although it is a piece: its line has not ended, and may never end.
+func tailOffset(f *os.File, lines int64, newest bool) (offset, found int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, fmt.Errorf("inspect log: %w", err)
@@ -19,6 +20,16 @@ func tailOffset(f *os.File, lines int64) (offset, found int64, err error) {
 	end := info.Size()
 	if lines == 0 {
 		return end, 0, nil
+	}
+	unended := map[string]bool{Stdout: newest, Stderr: newest}
+	counts := func(record []byte) bool {
+		r, err := DecodeRecord(bytes.TrimSuffix(record, []byte{'\n'}))
+		if err != nil {
+			return false
+		}
+		last := unended[r.Stream]
+		unended[r.Stream] = false
+		return !r.Partial || last
 	}
 	var (
 		block = make([]byte, readSize)
@@ -39,7 +50,7 @@ func tailOffset(f *os.File, lines int64) (offset, found int64, err error) {
 			if i < 0 {
 				break
 			}
-			if r, err := DecodeRecord(bytes.TrimSuffix(b[i+1:], []byte{'\n'})); err == nil && !r.Partial {
+			if counts(b[i+1:]) {
 				if found == lines {
 					return start, found, nil
 				}
@@ -50,7 +61,7 @@ func tailOffset(f *os.File, lines int64) (offset, found int64, err error) {
 		}
 		rest = append([]byte(nil), b...)
 	}
-	if r, err := DecodeRecord(bytes.TrimSuffix(rest, []byte{'\n'})); err == nil && !r.Partial {
+	if counts(rest) {
 		if found == lines {
 			return start, found, nil
 		}

@@ -45,6 +45,12 @@ func main() {
 		}
 	case "echo":
 		fmt.Println(strings.Join(os.Args[2:], " "))
+	case "say": // the same, and fail when it cannot
+		for _, to := range []*os.File{os.Stdout, os.Stderr} {
+			if _, err := fmt.Fprintln(to, arg(2)); err != nil {
+				os.Exit(4)
+			}
+		}
 	case "message":
 		_ = os.WriteFile("/dev/termination-log", []byte(arg(2)), 0)
 		os.Exit(3)
