@@ -102,7 +102,7 @@ func (s *Server) serveKeys(api *genericserver.GenericAPIServer) error {
 	if s.cfg.Tokens == nil {
 		return nil
 	}
-	documents, err := s.cfg.Tokens.Discovery(s.cfg.Listener.Addr().String())
+	documents, err := s.cfg.Tokens.Discovery()
 	if err != nil {
 		return fmt.Errorf("describe the issuer of tokens: %w", err)
 	}

@@ -263,11 +263,12 @@ func TestKeysAreShown(t *testing.T) {
 	}
 	var config struct {
 		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
 	}
 	var keys struct {
 		Keys []map[string]string `json:"keys"`
 	}
-	if code := read("/.well-known/openid-configuration", token, &config); code != http.StatusOK || config.Issuer != accounts.Issuer {
+	if code := read("/.well-known/openid-configuration", token, &config); code != http.StatusOK || config.Issuer != accounts.Issuer || config.Keys != accounts.Issuer+"/openid/v1/jwks" {
 		t.Errorf("%d %+v", code, config)
 	}
 	if code := read("/openid/v1/jwks", token, &keys); code != http.StatusOK || len(keys.Keys) != 1 || keys.Keys[0]["alg"] != "RS256" || keys.Keys[0]["d"] != "" {

@@ -124,8 +124,8 @@ func (t *Tokens) ForSecret(ctx context.Context, account *corev1.ServiceAccount, 
 	return token, nil
 }
 
-// Discovery are the documents by which others verify tokens; at is the host and port
-// where this server is reached.
-func (t *Tokens) Discovery(at string) (serviceaccount.OpenIDMetadataProvider, error) {
-	return serviceaccount.NewOpenIDMetadataProvider(Issuer, "", at, t.keys)
+// Discovery are the documents by which others verify tokens. The keys are where the
+// issuer is: who has read its document reaches them, too, whatever this server listens at.
+func (t *Tokens) Discovery() (serviceaccount.OpenIDMetadataProvider, error) {
+	return serviceaccount.NewOpenIDMetadataProvider(Issuer, Issuer+serviceaccount.JWKSPath, "", t.keys)
 }
