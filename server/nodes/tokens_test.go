@@ -96,6 +96,7 @@ func TestStatusesDoNotWaitForTokens(t *testing.T) {
 			s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: mine.Namespace, Name: mine.Name, Uid: string(mine.UID), Audience: "vault", Seconds: 3607}}})
 		}
 		s.status(mine, corev1.PodRunning, 2, false)
+		synctest.Wait() // the server has all of it
 		close(hold)
 		answers := s.settle()
 		if i := slices.Index(answers, "stored mine 2"); i < 0 || i > 100 {
