@@ -3,6 +3,7 @@ package nodes_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,4 +107,64 @@ func TestD9_SteppedSessionIsReplaced(t *testing.T) {
 			t.Errorf("the older one: %v, the newer one: %v", old.Err(), next.Err())
 		}
 	})
+}
+
+// A node that has as many pods as it may, those of ended Jobs included, keeps its session
+// when it tells of all of them, and asks for the tokens of those that run, before it reads
+// an answer.
+func TestANodeWithAllThePodsThatItMayHave(t *testing.T) {
+	c := open(t)
+	var pods []*corev1.Pod
+	for i := range session.MaxHeld {
+		p := showing(fmt.Sprint("p", i), "n1", "vault")
+		if i >= session.MaxPods {
+			p = pod(p.Name, "n1")
+		}
+		pods = append(pods, p)
+		c.create(p)
+	}
+	s, err := c.nodes.Attend(t.Context(), "n1", hello(t, session.Version, facts("n1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(m *session.Up) {
+		t.Helper()
+		if err := s.Receive(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, err := (&corev1.PodStatus{Phase: corev1.PodRunning}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range pods {
+		say(&session.Up{Message: &session.Up_PodStatus{PodStatus: &session.PodStatus{Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID), Sequence: int64(i + 1), Status: status}}})
+		if i < session.MaxPods {
+			say(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID), Audience: "vault", Seconds: 3607}}})
+		}
+	}
+	for more := true; more; {
+		if more, err = s.Write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Send()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, tokens := 0, 0
+	for _, m := range out {
+		if m.GetStored() != nil {
+			told++
+		}
+		if m.GetToken().GetToken() != "" {
+			tokens++
+		}
+	}
+	if told != session.MaxHeld || tokens != session.MaxPods {
+		t.Errorf("%d statuses of %d are stored, %d tokens of %d given", told, session.MaxHeld, tokens, session.MaxPods)
+	}
 }

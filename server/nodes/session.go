@@ -22,15 +22,17 @@ import (
 // Bounds of what one session holds in memory.
 const (
 	greeting    = 20 * time.Second
-	maxRenewals = 4    // that wait for the store
-	maxReplies  = 4096 // that wait to be sent
-	maxEvents   = 500  // that wait to be written; the oldest goes first
-	eventRate   = 20   // per second, in the long run
+	maxRenewals = 4   // that wait for the store
+	maxEvents   = 500 // that wait to be written; the oldest goes first
+	eventRate   = 20  // per second, in the long run
 	eventBurst  = 1000
 	maxTokens   = 4 * session.MaxPods // that wait to be signed
-	tokenRate   = 20                  // per second, in the long run
-	tokenBurst  = maxTokens
-	tokenBatch  = 16 // signed before what else waits is written
+	// Messages that wait to be sent: while a session begins, all statuses of a node may be
+	// answered, and its tokens signed, before the agent reads on.
+	maxReplies = session.MaxHeld + maxTokens + 1000
+	tokenRate  = 20 // per second, in the long run
+	tokenBurst = maxTokens
+	tokenBatch = 16 // signed before what else waits is written
 )
 
 // attendance is one session of one node.

@@ -1,7 +1,6 @@
 package nodes_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -347,39 +346,6 @@ func TestStatusesAreWrittenTogether(t *testing.T) {
 		for _, p := range pods {
 			if live(c, p).Status.Phase != corev1.PodRunning {
 				t.Fatalf("pod %s has the older status", p.Name)
-			}
-		}
-	})
-}
-
-// A node that has run a thousand Jobs' pods and runs as many more as it may keeps its
-// session: those that have ended are told of too, when a new session begins.
-func TestEndedPodsCountForThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := open(t)
-		var pods []*corev1.Pod
-		for i := range 2 * session.MaxPods {
-			p := pod(fmt.Sprint("p", i), "n1")
-			pods = append(pods, p)
-			c.create(p)
-		}
-		s := c.session("n1")
-		all := func() { // more than the harness holds at one time
-			for len(s.settle()) > 0 {
-			}
-		}
-		all()
-		hold := make(chan struct{})
-		c.kv.hold = hold
-		for i, p := range pods {
-			s.status(p, corev1.PodRunning, int64(i+1), false)
-		}
-		synctest.Wait()
-		close(hold)
-		all()
-		for _, p := range pods {
-			if live(c, p).Status.Phase != corev1.PodRunning {
-				t.Fatalf("what the node said of pod %s is lost", p.Name)
 			}
 		}
 	})

@@ -32,6 +32,12 @@ func showing(name, node, audience string) *corev1.Pod {
 	return p
 }
 
+// ask asks for the token that a pod shows.
+func (s *client) ask(p *corev1.Pod) {
+	s.c.t.Helper()
+	s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID), Audience: "vault", Seconds: 3607}}})
+}
+
 // A node is given the tokens that its own pods' volumes show, and no others.
 func TestANodeGetsTheTokensOfItsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +99,7 @@ func TestStatusesDoNotWaitForTokens(t *testing.T) {
 		s.status(mine, corev1.PodPending, 1, false)
 		synctest.Wait() // the writer waits for the store
 		for range 900 {
-			s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: mine.Namespace, Name: mine.Name, Uid: string(mine.UID), Audience: "vault", Seconds: 3607}}})
+			s.ask(mine)
 		}
 		s.status(mine, corev1.PodRunning, 2, false)
 		synctest.Wait() // the server has all of it
@@ -117,7 +123,7 @@ func TestRequestsForTokensAreBounded(t *testing.T) {
 		for range 5 { // 1000 answers are read between
 			s.got = nil
 			for range 900 {
-				s.up(&session.Up{Message: &session.Up_TokenRequest{TokenRequest: &session.TokenRequest{Namespace: mine.Namespace, Name: mine.Name, Uid: string(mine.UID), Audience: "vault", Seconds: 3607}}})
+				s.ask(mine)
 			}
 			s.settle()
 			for _, m := range s.got {
