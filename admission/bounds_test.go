@@ -240,3 +240,14 @@ func TestChargeNeverExceeds(t *testing.T) {
 		}
 	})
 }
+
+// A pod that is told to stop counts until its grace is over, also one beyond all time.
+func TestOverdue(t *testing.T) {
+	told := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	for grace, want := range map[int64]time.Duration{30: 30 * time.Second, 9223372037: api.LongestTime} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &told, DeletionGracePeriodSeconds: &grace}}
+		if at, ok := admission.Overdue(pod); !ok || !at.Equal(told.Add(want)) {
+			t.Errorf("a grace of %d seconds is over at %s, %v", grace, at, ok)
+		}
+	}
+}

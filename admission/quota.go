@@ -204,7 +204,7 @@ func Overdue(pod *corev1.Pod) (time.Time, bool) {
 	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
 		return time.Time{}, false
 	}
-	return pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second), true
+	return pod.DeletionTimestamp.Add(api.Seconds(*pod.DeletionGracePeriodSeconds)), true
 }
 
 func podUse(pod *corev1.Pod) corev1.ResourceList {

@@ -91,7 +91,7 @@ func graceOf(obj api.Object) (seconds int64, wait bool) {
 }
 
 func markDeleted(obj api.Object, now time.Time, grace int64) {
-	at := metav1.NewTime(now.Add(time.Duration(grace) * time.Second).Truncate(time.Second))
+	at := metav1.NewTime(now.Add(api.Seconds(grace)).Truncate(time.Second))
 	obj.SetDeletionTimestamp(&at)
 	obj.SetDeletionGracePeriodSeconds(&grace)
 	if obj.GetGeneration() > 0 {

@@ -135,7 +135,7 @@ func dueSlot(cron *batchv1.CronJob, s schedule, now time.Time) (slot time.Time, 
 	if !ok {
 		return time.Time{}, false, false
 	}
-	if d := cron.Spec.StartingDeadlineSeconds; d != nil && now.Sub(slot) > time.Duration(*d)*time.Second {
+	if d := cron.Spec.StartingDeadlineSeconds; d != nil && now.Sub(slot) > api.Seconds(*d) {
 		return slot, false, true
 	}
 	return slot, true, false

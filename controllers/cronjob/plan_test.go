@@ -75,6 +75,10 @@ func TestDecide(t *testing.T) {
 			c.Spec.StartingDeadlineSeconds = new(int64)
 			*c.Spec.StartingDeadlineSeconds = 60
 		}), nil, noon.Add(5 * time.Minute), "MissSchedule "},
+		{"a deadline beyond all time", newCron("0 * * * *", func(c *batchv1.CronJob) {
+			last(noon.Add(-time.Hour))(c)
+			c.Spec.StartingDeadlineSeconds = new(int64(9223372037))
+		}), nil, noon.Add(5 * time.Minute), "create 12:00 "},
 		{"Allow runs beside the active one", newCron("* * * * *", last(noon.Add(-time.Minute))), []*batchv1.Job{jobOf(1, "")}, noon, "create 12:00 "},
 		{"Forbid skips", newCron("* * * * *", func(c *batchv1.CronJob) { last(noon.Add(-time.Minute))(c); forbid(c) }), []*batchv1.Job{jobOf(1, "")}, noon, "JobAlreadyActive "},
 		{"Forbid says so once", newCron("* * * * *", func(c *batchv1.CronJob) {

@@ -9,7 +9,6 @@ import (
 
 	"headway.dev/headway/admission"
 	"headway.dev/headway/api"
-	"headway.dev/headway/internal/lapse"
 	"headway.dev/headway/reconcile"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
@@ -52,7 +51,7 @@ func TestDeadline(t *testing.T) {
 		"tolerated for ever":                   {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, tolerations: []corev1.Toleration{tolerates("a")}, want: never},
 		"everything is":                        {taints: []corev1.Taint{evicts("a", at(-time.Hour))}, tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, want: never},
 		"tolerated for 300 s":                  {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 300 * time.Second},
-		"tolerated for as long as can be said": {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", math.MaxInt64)}, want: lapse.Longest},
+		"tolerated for as long as can be said": {taints: []corev1.Taint{evicts("a", at(0))}, tolerations: []corev1.Toleration{tolerates("a", math.MaxInt64)}, want: api.LongestTime},
 		"since before this leader":             {taints: []corev1.Taint{evicts("a", at(-100*time.Second))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 200 * time.Second},
 		"since before the pod came":            {taints: []corev1.Taint{evicts("a", at(-100*time.Second))}, tolerations: []corev1.Toleration{tolerates("a", 300)}, bound: -time.Second, want: 299 * time.Second},
 		"nobody says since when":               {taints: []corev1.Taint{evicts("a", nil)}, tolerations: []corev1.Toleration{tolerates("a", 300)}, want: 300 * time.Second},

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"headway.dev/headway/internal/lapse"
+	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,7 +90,7 @@ func deadline(pod *corev1.Pod, taints []corev1.Taint, now time.Time) (at time.Ti
 		if bound.After(since) {
 			since = bound
 		}
-		if end := since.Add(lapse.Seconds(max(*seconds, 0))); !goes || end.Before(at) {
+		if end := since.Add(api.Seconds(max(*seconds, 0))); !goes || end.Before(at) {
 			at, goes = end, true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"headway.dev/headway/api"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -73,7 +74,7 @@ func endOf(p *corev1.Pod) time.Time {
 		if p.DeletionGracePeriodSeconds != nil {
 			grace = *p.DeletionGracePeriodSeconds
 		}
-		return p.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
+		return p.DeletionTimestamp.Add(-api.Seconds(grace))
 	}
 	return p.CreationTimestamp.Time
 }

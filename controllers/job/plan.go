@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"headway.dev/headway/api"
-	"headway.dev/headway/internal/lapse"
 	"headway.dev/headway/internal/podset"
 	"headway.dev/headway/store"
 	batchv1 "k8s.io/api/batch/v1"
@@ -183,7 +182,7 @@ func (l *look) advance() {
 	}
 	l.scale()
 	if deadline := job.Spec.ActiveDeadlineSeconds; deadline != nil {
-		left := status.StartTime.Add(lapse.Seconds(*deadline)).Sub(l.now)
+		left := status.StartTime.Add(api.Seconds(*deadline)).Sub(l.now)
 		l.wait(max(left, time.Millisecond), "active deadline")
 	}
 }
@@ -337,7 +336,7 @@ func (l *look) judge() (t batchv1.JobConditionType, reason, message string) {
 func (l *look) pastDeadline() bool {
 	d, start := l.job().Spec.ActiveDeadlineSeconds, l.job().Status.StartTime
 	return d != nil && start != nil && !suspended(l.job()) && condition(&l.job().Status, batchv1.JobSuspended) == nil &&
-		l.now.Sub(start.Time) >= lapse.Seconds(*d)
+		l.now.Sub(start.Time) >= api.Seconds(*d)
 }
 
 // scale makes or ends pods so that there are as many as there should be.

@@ -94,7 +94,7 @@ func Remove(pod *corev1.Pod, now time.Time) []store.Op {
 	}
 	marked := *pod
 	marked.ObjectMeta = *pod.ObjectMeta.DeepCopy()
-	at := metav1.NewTime(now.Add(time.Duration(grace) * time.Second).Truncate(time.Second))
+	at := metav1.NewTime(now.Add(api.Seconds(grace)).Truncate(time.Second))
 	marked.DeletionTimestamp, marked.DeletionGracePeriodSeconds = &at, &grace
 	if marked.Generation > 0 {
 		marked.Generation++

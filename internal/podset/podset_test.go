@@ -94,6 +94,7 @@ func TestRemove(t *testing.T) {
 		{"bound waits for its agent", pod("p", running, grace(30)), "update", 30},
 		{"bound without grace waits for a second: none would say that it has stopped", pod("p", running, grace(0)), "update", 1},
 		{"a negative grace is one second", pod("p", running, grace(-4)), "update", 1},
+		{"a grace beyond all time is not over", pod("p", running, grace(9223372037)), "update", 9223372037},
 		{"unbound with a finalizer is marked", pod("p", finalizer), "update", 0},
 		{"marked already", pod("p", running, deleting), "", 0},
 		{"marked, held by a finalizer", pod("p", finalizer, deleting), "", 0},
@@ -117,7 +118,7 @@ func TestRemove(t *testing.T) {
 			continue
 		}
 		p := ops[0].Object.(*corev1.Pod)
-		if *p.DeletionGracePeriodSeconds != c.grace || !p.DeletionTimestamp.Time.Equal(now.Add(time.Duration(c.grace)*time.Second)) || p.Generation != 2 {
+		if *p.DeletionGracePeriodSeconds != c.grace || !p.DeletionTimestamp.Time.Equal(now.Add(api.Seconds(c.grace))) || p.Generation != 2 {
 			t.Errorf("%s: grace %d until %v, generation %d", c.name, *p.DeletionGracePeriodSeconds, p.DeletionTimestamp, p.Generation)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"headway.dev/headway/internal/lapse"
+	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/probe"
 )
 
@@ -190,10 +190,10 @@ func keep(o observed, c *corev1.Container, cur ContainerState, now time.Time, d 
 // graceOfProbe is what a container gets that failed a probe.
 func graceOfProbe(pod *corev1.Pod, p *corev1.Probe) time.Duration {
 	if p != nil && p.TerminationGracePeriodSeconds != nil {
-		return lapse.Seconds(*p.TerminationGracePeriodSeconds)
+		return api.Seconds(*p.TerminationGracePeriodSeconds)
 	}
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		return lapse.Seconds(*s)
+		return api.Seconds(*s)
 	}
 	return defaultGrace
 }

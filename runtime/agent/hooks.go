@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"headway.dev/headway/internal/lapse"
+	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/probe"
 )
 
@@ -77,7 +77,7 @@ func (a *Agent) hook(ctx context.Context, e *entry, pod *corev1.Pod, c *corev1.C
 		_, err := probe.Get(ctx, h.HTTPGet, ip, c, 0) // whatever it answers, it was told
 		return err
 	case h.Sleep != nil:
-		timer := time.NewTimer(lapse.Seconds(h.Sleep.Seconds))
+		timer := time.NewTimer(api.Seconds(h.Sleep.Seconds))
 		defer timer.Stop()
 		select {
 		case <-timer.C:

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"headway.dev/headway/internal/lapse"
+	"headway.dev/headway/api"
 )
 
 // observed is everything that plan and report may look at. Both only read it.
@@ -144,7 +144,7 @@ func (o observed) deadline() (time.Time, bool) {
 	if s == nil || o.record.last.StartTime == nil {
 		return time.Time{}, false
 	}
-	return o.record.last.StartTime.Add(lapse.Seconds(*s)), true
+	return o.record.last.StartTime.Add(api.Seconds(*s)), true
 }
 
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"headway.dev/headway/internal/lapse"
+	"headway.dev/headway/api"
 )
 
 // verb is what a step does.
@@ -187,9 +187,9 @@ func graceOf(pod *corev1.Pod) time.Duration {
 	case pod == nil:
 		return defaultGrace
 	case pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil:
-		return lapse.Seconds(*pod.DeletionGracePeriodSeconds)
+		return api.Seconds(*pod.DeletionGracePeriodSeconds)
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
-		return lapse.Seconds(*pod.Spec.TerminationGracePeriodSeconds)
+		return api.Seconds(*pod.Spec.TerminationGracePeriodSeconds)
 	default:
 		return defaultGrace
 	}

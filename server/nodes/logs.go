@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"headway.dev/headway/internal/lapse"
+	"headway.dev/headway/api"
 	"headway.dev/headway/runtime/session"
 )
 
@@ -55,7 +55,7 @@ func (n *Nodes) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	case o.SinceTime != nil:
 		req.SinceNanos = o.SinceTime.UnixNano()
 	case o.SinceSeconds != nil:
-		req.SinceNanos = n.now().Add(-lapse.Seconds(*o.SinceSeconds)).UnixNano()
+		req.SinceNanos = n.now().Add(-api.Seconds(*o.SinceSeconds)).UnixNano()
 	}
 	return n.open(ctx, pod.Spec.NodeName, &session.Open{Log: req})
 }

@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
@@ -56,7 +55,7 @@ func graced(current, next api.Object) {
 	if pod := current.(*corev1.Pod); pod.DeletionTimestamp == nil && podset.Terminal(pod) && pod.Spec.TerminationGracePeriodSeconds != nil {
 		grace = max(grace, *pod.Spec.TerminationGracePeriodSeconds)
 	}
-	at := metav1.NewTime(next.GetDeletionTimestamp().Add(time.Duration(grace) * time.Second))
+	at := metav1.NewTime(next.GetDeletionTimestamp().Add(api.Seconds(grace)))
 	if was := current.GetDeletionTimestamp(); was != nil && was.Before(&at) {
 		at = *was
 	}

@@ -1,4 +1,4 @@
-package lapse
+package api
 
 import (
 	"math"
@@ -8,13 +8,13 @@ import (
 
 func TestSeconds(t *testing.T) {
 	for n, want := range map[int64]time.Duration{
-		0: 0, 30: 30 * time.Second, -1: -time.Second, math.MaxInt64: Longest, 9223372036: Longest, 9223372037: Longest, math.MinInt64: -Longest,
+		0: 0, 30: 30 * time.Second, -1: -time.Second, math.MaxInt64: LongestTime, 9223372036: LongestTime, 9223372037: LongestTime, math.MinInt64: -LongestTime,
 	} {
 		if got := Seconds(n); got != want {
 			t.Errorf("%d seconds are %s, want %s", n, got, want)
 		}
 	}
-	if Longest+Longest < Longest {
+	if LongestTime+LongestTime < LongestTime {
 		t.Error("two of the longest have no sum")
 	}
 }
