@@ -26,10 +26,9 @@ func useAccount(out *corev1.Pod, f Facts) error {
 		out.Spec.ServiceAccountName = defaultAccount
 	}
 	out.Spec.DeprecatedServiceAccount = out.Spec.ServiceAccountName
-	account := f.account(out.Namespace, out.Spec.ServiceAccountName)
-	if account == nil {
-		name := out.Spec.ServiceAccountName
-		return apierrors.NewForbidden(api.Pods(), out.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", out.Namespace, name, name))
+	account, err := f.accountOf(out)
+	if err != nil {
+		return err
 	}
 	if automounts(out, account) {
 		mountToken(out)
@@ -41,6 +40,15 @@ func useAccount(out *corev1.Pod, f Facts) error {
 		return apierrors.NewForbidden(api.Pods(), out.Name, err)
 	}
 	return nil
+}
+
+// accountOf is what a pod runs as; that it must be there is the error.
+func (f Facts) accountOf(pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+	name := pod.Spec.ServiceAccountName
+	if account := f.account(pod.Namespace, name); account != nil {
+		return account, nil
+	}
+	return nil, apierrors.NewForbidden(api.Pods(), pod.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", pod.Namespace, name, name))
 }
 
 // account finds a ServiceAccount; nil when there is none. The default one is there even

@@ -18,9 +18,9 @@ const onlyMountable = "kubernetes.io/enforce-mountable-secrets"
 // limitDebugging holds the ephemeral containers that a pod gets against the Secrets that
 // its account lists.
 func limitDebugging(pod *corev1.Pod, f Facts) error {
-	account := f.account(pod.Namespace, pod.Spec.ServiceAccountName)
-	if account == nil {
-		return apierrors.NewForbidden(api.Pods(), pod.Name, fmt.Errorf("error looking up service account %s/%s: not found", pod.Namespace, pod.Spec.ServiceAccountName))
+	account, err := f.accountOf(pod)
+	if err != nil {
+		return err
 	}
 	debugging := &corev1.Pod{}
 	for _, c := range pod.Spec.EphemeralContainers {
