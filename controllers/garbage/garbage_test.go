@@ -11,7 +11,7 @@ import (
 
 	"headway.dev/headway/api"
 	"headway.dev/headway/internal/podset"
-	"headway.dev/headway/reconcile"
+	"headway.dev/headway/reconcile/reconciletest"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/storetest"
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,63 +21,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
+type world struct{ *reconciletest.World }
 
-type world struct {
-	failer
-	st      *store.Store
-	loop    *reconcile.Loop
-	now     time.Time
-	commits int
-}
-
-type writer struct {
-	*store.Store
-	w *world
-}
-
-func (c writer) Commit(ctx context.Context, t store.Txn) (int64, error) {
-	rev, err := c.Store.Commit(ctx, t)
-	if err == nil {
-		c.w.commits++
-	}
-	return rev, err
-}
-
-func newWorld(tb testing.TB, f failer) *world {
-	w := &world{failer: f, st: storetest.Open(tb), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now }})
-	w.st.OnEvents(w.loop.Handle)
+func newWorld(tb testing.TB, f reconciletest.T) *world {
+	w := &world{reconciletest.New(f, storetest.Open(tb))}
+	w.Run(New(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock}))
 	w.settle()
 	return w
-}
-
-func (w *world) sync() {
-	for {
-		more, err := w.st.Step(context.Background())
-		if err != nil {
-			w.Fatalf("step: %v", err)
-		}
-		if !more {
-			return
-		}
-	}
 }
 
 // settle works until nothing is due but the sweeps.
 func (w *world) settle() {
 	w.Helper()
 	for range 2000 {
-		w.sync()
-		if w.loop.Step(context.Background()) {
+		w.Sync()
+		if w.Loop.Step(context.Background()) {
 			continue
 		}
-		if next := w.loop.Next(); !next.IsZero() && next.Sub(w.now) < time.Second {
-			w.now = next
+		if next := w.Loop.Next(); !next.IsZero() && next.Sub(w.Now) < time.Second {
+			w.Now = next
 			continue
 		}
 		return
@@ -89,13 +51,13 @@ func (w *world) try(ops ...store.Op) error {
 	for _, op := range ops {
 		if op.Verb == store.Create {
 			uid := op.Object.GetUID()
-			store.Stamp(op.Object, w.now)
+			store.Stamp(op.Object, w.Now)
 			if uid != "" {
 				op.Object.SetUID(uid)
 			}
 		}
 	}
-	_, err := w.st.Commit(context.Background(), store.Txn{Ops: ops})
+	_, err := w.Store.Commit(context.Background(), store.Txn{Ops: ops})
 	return err
 }
 
@@ -104,10 +66,10 @@ func (w *world) commit(verb store.Verb, obj api.Object) {
 	if err := w.try(store.Op{Verb: verb, Object: obj}); err != nil {
 		w.Fatalf("%s %s: %v", verb, store.KeyOf(obj), err)
 	}
-	w.sync()
+	w.Sync()
 }
 
-func (w *world) live(obj api.Object) api.Object { return w.st.Get(store.KeyOf(obj)) }
+func (w *world) live(obj api.Object) api.Object { return w.Store.Get(store.KeyOf(obj)) }
 
 // names lists what is there, a minus before what is being deleted.
 func (w *world) names() string {
@@ -116,7 +78,7 @@ func (w *world) names() string {
 		if k.GroupResource() == api.Events() {
 			continue
 		}
-		for _, obj := range w.st.List(k.GroupResource(), "") {
+		for _, obj := range w.Store.List(k.GroupResource(), "") {
 			n := obj.GetName()
 			if obj.GetDeletionTimestamp() != nil {
 				n = "-" + n
@@ -164,8 +126,8 @@ func TestDependentsGoWithTheirOwner(t *testing.T) {
 	w.commit(store.Delete, d)
 	w.settle()
 	w.see("-bound")
-	if w.commits != 2 {
-		t.Errorf("%d transactions, want 2: the set, its pods", w.commits)
+	if w.Commits != 2 {
+		t.Errorf("%d transactions, want 2: the set, its pods", w.Commits)
 	}
 	w.commit(store.Delete, w.live(p))
 	w.settle()
@@ -183,8 +145,8 @@ func TestManyDependentsGoInBatches(t *testing.T) {
 	w.commit(store.Delete, rs)
 	w.settle()
 	w.see("")
-	if w.commits != 4 {
-		t.Errorf("%d transactions for 300 pods, want 4", w.commits)
+	if w.Commits != 4 {
+		t.Errorf("%d transactions for 300 pods, want 4", w.Commits)
 	}
 }
 
@@ -251,7 +213,7 @@ func TestAnOwnerThatTheCacheLacksIsNotGone(t *testing.T) {
 	if err := w.try(store.Op{Verb: store.Create, Object: rs}); err != nil {
 		t.Fatal(err)
 	}
-	for w.loop.Step(context.Background()) { // and not yet that
+	for w.Loop.Step(context.Background()) { // and not yet that
 	}
 	w.settle()
 	w.see("p rs")
@@ -261,7 +223,7 @@ func TestForegroundDeletionWaitsForDependents(t *testing.T) {
 	w := newWorld(t, t)
 	d, _, p := family(w)
 	del := w.live(d).(*appsv1.Deployment).DeepCopy()
-	at := metav1.NewTime(w.now)
+	at := metav1.NewTime(w.Now)
 	del.DeletionTimestamp, del.Finalizers = &at, []string{metav1.FinalizerDeleteDependents}
 	w.commit(store.Update, del)
 	w.settle()
@@ -275,7 +237,7 @@ func TestOrphaningLeavesDependents(t *testing.T) {
 	w := newWorld(t, t)
 	d, rs, _ := family(w)
 	del := w.live(d).(*appsv1.Deployment).DeepCopy()
-	at := metav1.NewTime(w.now)
+	at := metav1.NewTime(w.Now)
 	del.DeletionTimestamp, del.Finalizers = &at, []string{metav1.FinalizerOrphanDependents}
 	w.commit(store.Update, del)
 	w.settle()
@@ -288,7 +250,7 @@ func TestOrphaningLeavesDependents(t *testing.T) {
 func TestOtherFinalizersStillHold(t *testing.T) {
 	w := newWorld(t, t)
 	cm := &corev1.ConfigMap{ObjectMeta: meta("cm")}
-	at := metav1.NewTime(w.now)
+	at := metav1.NewTime(w.Now)
 	cm.DeletionTimestamp, cm.Finalizers = &at, []string{metav1.FinalizerDeleteDependents, "example.com/hold"}
 	w.commit(store.Create, cm)
 	w.settle()
@@ -306,16 +268,16 @@ func TestOtherFinalizersStillHold(t *testing.T) {
 func TestOldEventsGo(t *testing.T) {
 	w := newWorld(t, t)
 	for i := range 200 {
-		at := metav1.NewTime(w.now.Add(time.Duration(i) * time.Minute))
+		at := metav1.NewTime(w.Now.Add(time.Duration(i) * time.Minute))
 		w.commit(store.Create, &corev1.Event{ObjectMeta: meta(fmt.Sprintf("e%03d", i)), LastTimestamp: at})
 	}
-	w.now = w.now.Add(100 * time.Minute)
-	w.loop.Wake(sweepKey())
+	w.Now = w.Now.Add(100 * time.Minute)
+	w.Loop.Wake(sweepKey())
 	w.settle()
-	if n := len(w.st.List(api.Events(), "")); n != 159 {
+	if n := len(w.Store.List(api.Events(), "")); n != 159 {
 		t.Errorf("%d events are left, want 159: those of the last hour and later", n)
 	}
-	if got := w.loop.Next().Sub(w.now); got != time.Minute {
+	if got := w.Loop.Next().Sub(w.Now); got != time.Minute {
 		t.Errorf("the next sweep is in %v, want 1m", got)
 	}
 }
@@ -369,7 +331,7 @@ func TestOnlyGarbageGoes(t *testing.T) {
 					return
 				}
 				th := rapid.SampledFrom(things).Draw(t, "thing")
-				live, _, err := w.st.GetAt(context.Background(), store.KeyOf(th.obj), 0)
+				live, _, err := w.Store.GetAt(context.Background(), store.KeyOf(th.obj), 0)
 				if errors.Is(err, store.ErrNotFound) {
 					return
 				} else if err != nil {
@@ -380,15 +342,14 @@ func TestOnlyGarbageGoes(t *testing.T) {
 				}
 				th.gone = true
 			},
-			"controller": func(*rapid.T) { w.loop.Step(context.Background()) },
+			"controller": func(*rapid.T) { w.Loop.Step(context.Background()) },
 			"cache": func(t *rapid.T) {
-				if _, err := w.st.Step(context.Background()); err != nil {
+				if _, err := w.Store.Step(context.Background()); err != nil {
 					t.Fatalf("step: %v", err)
 				}
 			},
 			"restart": func(t *rapid.T) {
-				w.loop = New(Config{Store: writer{w.st, w}, Fence: func() store.Fence { return store.Fence{} }, Now: func() time.Time { return w.now }})
-				w.st.OnEvents(w.loop.Handle)
+				w.Run(New(Config{Store: w.Writer(), Fence: w.Fence, Now: w.Clock}))
 			},
 		})
 		w.settle()

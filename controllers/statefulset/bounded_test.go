@@ -15,27 +15,11 @@ import (
 // event and made when there is room; meanwhile the tries become rare.
 func TestQuotaIsFilledAndTold(t *testing.T) {
 	w := newWorldOn(t, reconciletest.OpenBounded(t))
-	w.Create(reconciletest.Quota("shop", corev1.ResourcePods, "3"))
-	w.Create(db(10, parallel))
-	w.Retries(time.Minute)
-	if n := len(w.pods()); n != 3 {
-		t.Fatalf("%d pods were made, 3 fit", n)
-	}
-	told := strings.Join(w.Events("shop", "FailedCreate"), "\n")
-	for _, want := range []string{"Create Pod db-3 in StatefulSet db failed error: ", "exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"} {
-		if !strings.Contains(told, want) {
-			t.Errorf("the event does not say %q: %s", want, told)
+	w.FillsQuota(db(10, parallel), func() int { return len(w.pods()) }, func(told string) {
+		if !strings.Contains(told, "Create Pod db-3 in StatefulSet db failed error: ") {
+			t.Errorf("the events say %q", told)
 		}
-	}
-	w.Retries(time.Hour)
-	if n := w.Retries(time.Hour); n > 60 {
-		t.Errorf("%d writes in an hour in which nothing changed", n)
-	}
-	w.Raise("shop", corev1.ResourcePods, "20")
-	w.Retries(time.Hour)
-	if n := len(w.pods()); n != 10 {
-		t.Errorf("%d pods, want 10", n)
-	}
+	})
 }
 
 // TestQuotaOfClaims: pods whose claims do not fit are not made; a claim that a

@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"headway.dev/headway/admission"
+	"headway.dev/headway/api"
 	"headway.dev/headway/store"
 	"headway.dev/headway/store/memory"
 	"headway.dev/headway/store/storetest"
@@ -54,4 +56,36 @@ func (w *World) Retries(d time.Duration) int {
 	}
 	w.Fatalf("the controller does not back off")
 	return 0
+}
+
+// PodsRefused is what FillsQuota's quota says of a fourth pod.
+const PodsRefused = "exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"
+
+// FillsQuota gives a namespace room for three pods and creates what wants ten: as many are
+// made as fit, the rest is told of in an event and tried ever more rarely, and made when
+// there is room. pods says how many there are; refused looks, while there is none, at what
+// the events say and at whatever else tells of it.
+func (w *World) FillsQuota(obj api.Object, pods func() int, refused func(told string)) {
+	w.Helper()
+	namespace := obj.GetNamespace()
+	w.Create(Quota(namespace, corev1.ResourcePods, "3"))
+	w.Create(obj)
+	w.Retries(time.Minute)
+	if n := pods(); n != 3 {
+		w.Fatalf("%d pods were made, 3 fit", n)
+	}
+	told := strings.Join(w.Events(namespace, "FailedCreate"), "\n")
+	if !strings.Contains(told, PodsRefused) {
+		w.Errorf("the events do not say %q: %s", PodsRefused, told)
+	}
+	refused(told)
+	w.Retries(time.Hour)
+	if n := w.Retries(time.Hour); n > 60 {
+		w.Errorf("%d writes in an hour in which nothing changed", n)
+	}
+	w.Raise(namespace, corev1.ResourcePods, "20")
+	w.Retries(time.Hour)
+	if n := pods(); n != 10 {
+		w.Errorf("%d pods, want 10", n)
+	}
 }
