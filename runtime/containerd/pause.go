@@ -44,7 +44,7 @@ func (r *Runtime) makePause(ctx context.Context, pod *corev1.Pod, dir podDir) er
 		return err
 	}
 	id := pauseID(pod.UID)
-	r.own(id, pod.UID) // before there is an event of it
+	r.noteOwner(id, pod.UID) // before there is an event of it
 	root, err := r.pauseRoot()
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (r *Runtime) makePause(ctx context.Context, pod *corev1.Pod, dir podDir) er
 	return nil
 }
 
-// own notes whose a container is.
-func (r *Runtime) own(id string, uid types.UID) {
+// noteOwner notes whose a container is.
+func (r *Runtime) noteOwner(id string, uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.owners[id] = uid
@@ -231,15 +231,16 @@ func (r *Runtime) loadPauses(found []containers.Container, processes map[string]
 		uid := types.UID(c.Labels[labelUID])
 		if _, ok := records[uid]; ok && c.Labels[labelPause] != "" && c.ID == pauseID(uid) {
 			known[c.ID] = true
-			r.own(c.ID, uid)
+			r.noteOwner(c.ID, uid)
 		}
 	}
 	for uid, f := range records {
-		id := pauseID(uid)
-		if f.record.Pause && (!known[id] || processes[id].GetStatus() != task.Status_RUNNING) {
-			f.ready = false
-			records[uid] = f
+		if !f.record.Pause {
+			continue
 		}
+		id := pauseID(uid)
+		f.ready = f.ready && known[id] && processes[id].GetStatus() == task.Status_RUNNING
+		records[uid] = f
 	}
 	return known
 }
