@@ -145,7 +145,7 @@ func TestDriftIsReported(t *testing.T) {
 	c := newCluster(t)
 	files := map[string]string{
 		".headway.yaml":                       "apiVersion: headway.dev/v1\nkind: Config\npaths:\n- {path: loose, drift: report}\n",
-		"loose/a.yaml":                        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  mode: calm # for now\n  other: x\n",
+		"loose/a.yaml":                        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  mode: calm # at night\n  other: x\n",
 		"loose/s.yaml":                        "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData:\n  word: declared-word\n",
 		"loose/kustomized/kustomization.yaml": "resources: [b.yaml]\nnamePrefix: k-\n",
 		"loose/kustomized/b.yaml":             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata: {x: \"1\"}\n",
@@ -158,7 +158,7 @@ func TestDriftIsReported(t *testing.T) {
 		t.Errorf("the file is\n%s", got)
 	}
 	c.git("cherry-pick", "-n", at) // to keep the change
-	contains(t, "what was taken over", c.git("diff", "--cached", first), "+  mode: wild # for now")
+	contains(t, "what was taken over", c.git("diff", "--cached", first), "+  mode: wild # at night")
 	c.git("reset", "--quiet", "--hard", first)
 	c.kubectl("patch", "secret", "s", "-p", `{"stringData":{"word":"changed-word"}}`)
 	at = c.liveTells("admin|drift: Secret default/s data.word differs")
@@ -214,7 +214,7 @@ func TestDriftIsReported(t *testing.T) {
 		if _, err := c.fetchLive(); err != nil {
 			return err
 		}
-		if text := c.git("show", liveBranch+":loose/a.yaml"); !strings.Contains(text, "mode: wild # for now") || !strings.Contains(text, "other: z") {
+		if text := c.git("show", liveBranch+":loose/a.yaml"); !strings.Contains(text, "mode: wild # at night") || !strings.Contains(text, "other: z") {
 			return fmt.Errorf("it is\n%s", text)
 		}
 		return nil

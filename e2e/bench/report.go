@@ -65,7 +65,7 @@ func sum(of map[string]idle, parts ...string) idle {
 // perHundred is how much more parts of the cluster hold and use for each 100 pods of the
 // full node.
 func (r *report) perHundred(parts ...string) idle {
-	if r.Full.Pods == 0 {
+	if r.Full.Pods == 0 || r.Idle == nil { // one of the two was not measured
 		return idle{}
 	}
 	few, many, hundreds := sum(r.Idle, parts...), sum(r.Full.Idle, parts...), float64(r.Full.Pods)/100
